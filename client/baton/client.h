@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// C++ client of a Baton router. Needs nothing but the standard library to
+// include; link baton::client.
+//
+//   auto client = baton::Client::Connect({.router = "127.0.0.1:8500"});
+//   baton::Request request;
+//   request.prompt = "Once upon a time";
+//   baton::Result result = client->Generate(request, [](const baton::TokenEvent& event) {
+//     std::cout << event.text << std::flush;
+//     return true;  // false cancels
+//   });
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace baton {
+
+// gRPC's status codes, by number and meaning.
+enum class StatusCode : int {
+  kOk = 0,
+  kCancelled = 1,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+  kUnauthenticated = 16,
+};
+const char* StatusCodeName(StatusCode code);  // "INVALID_ARGUMENT"
+
+struct Status {
+  StatusCode code = StatusCode::kOk;
+  std::string message;
+  std::string field;                                     // the request's field at fault, if any
+  std::optional<std::chrono::milliseconds> retry_after;  // when the server says so
+  bool ok() const { return code == StatusCode::kOk; }
+};
+
+enum class Path { kAuto, kSplit, kLocal };
+
+struct ChatTurn {
+  std::string role;  // "system", "user", "assistant"
+  std::string content;
+};
+
+// Unset fields take the server's defaults (proto/baton/v1/types.proto). Exactly
+// one of prompt, prompt_ids and messages is used: messages if not empty, else
+// prompt_ids if set, else prompt.
+struct Request {
+  std::string model;
+  std::string prompt;
+  std::optional<std::vector<uint32_t>> prompt_ids;
+  std::vector<ChatTurn> messages;
+
+  std::optional<float> temperature;
+  std::optional<uint32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<uint64_t> seed;
+  std::optional<float> repetition_penalty;
+  std::optional<uint32_t> logprobs;
+
+  std::optional<uint32_t> max_tokens;
+  std::vector<std::string> stop;
+  std::vector<uint32_t> stop_token_ids;
+  bool ignore_eos = false;
+
+  Path path = Path::kAuto;
+  std::string request_id;
+  std::optional<std::chrono::milliseconds> deadline;
+};
+
+struct TokenLogprobs {
+  float logprob = 0;
+  std::vector<std::pair<uint32_t, float>> top;
+};
+
+// Some new tokens and the text they complete.
+struct TokenEvent {
+  uint32_t first_index = 0;
+  std::vector<uint32_t> token_ids;
+  std::string text;
+  std::vector<TokenLogprobs> logprobs;
+};
+
+struct Result {
+  Status status;
+  std::string request_id;
+  std::string model;
+  uint64_t seed = 0;
+  std::string text;
+  std::vector<uint32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;
+  std::string finish_reason;  // "stop", "length", "stop_text"; empty on failure
+  std::string matched_stop;
+  uint32_t prompt_tokens = 0, cached_prompt_tokens = 0, completion_tokens = 0;
+  struct Timing {  // milliseconds
+    double queue = 0, prefill = 0, transfer = 0, first_token = 0, decode = 0, total = 0;
+  } timing;
+  // Milliseconds between tokens as they reached this client; [tokens - 1].
+  std::vector<double> token_gaps_ms;
+  std::string prefill_worker, decode_worker, transport;
+};
+
+struct WorkerStatus {
+  std::string id, role, model, compute;
+  bool draining = false;
+  uint32_t pid = 0, threads = 0;
+  uint32_t waiting_sequences = 0, running_sequences = 0;
+  uint64_t queued_prompt_tokens = 0;
+  uint32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_block_tokens = 0;
+  uint32_t kv_blocks_requests = 0, kv_blocks_transfers = 0, kv_blocks_prefix_cache = 0;
+  uint64_t kv_bytes_total = 0, resident_bytes = 0;
+};
+
+struct ClusterStatus {
+  std::vector<WorkerStatus> workers;
+  uint32_t queued_requests = 0, running_requests = 0;
+  std::string version;
+};
+
+struct ModelDescription {
+  std::string name, architecture, prompt_format;
+  uint32_t vocabulary_size = 0, context_tokens = 0;
+  bool has_tokenizer = false;
+};
+
+struct ClientOptions {
+  std::string router = "127.0.0.1:8500";
+  // PEM files; a CA turns TLS on, certificate and key identify the client.
+  std::string tls_ca, tls_cert, tls_key;
+};
+
+// Thread-safe; calls of several threads share one connection.
+class Client final {
+ public:
+  // Never fails at once: an unreachable router shows in the first call.
+  static std::unique_ptr<Client> Connect(const ClientOptions& options);
+  ~Client();
+
+  // Waits until the router answers, at most `timeout`.
+  Status WaitReady(std::chrono::milliseconds timeout);
+
+  // Blocks until the answer is whole, failed, or cancelled: `on_tokens` (may
+  // be empty) hears each event in order on this thread and cancels by
+  // returning false; Cancel() of a token does so from any thread.
+  Result Generate(const Request& request,
+                  const std::function<bool(const TokenEvent&)>& on_tokens = {});
+
+  // Cancels one Generate from another thread.
+  class CancelToken {
+   public:
+    CancelToken();
+    void Cancel();
+    struct State;
+    const std::shared_ptr<State>& state() const { return state_; }
+
+   private:
+    std::shared_ptr<State> state_;
+  };
+  Result Generate(const Request& request, const std::function<bool(const TokenEvent&)>& on_tokens,
+                  const CancelToken& cancel);
+
+  std::pair<Status, std::vector<uint32_t>> Tokenize(const Request& request);
+  std::pair<Status, std::string> Detokenize(const std::vector<uint32_t>& token_ids);
+  std::pair<Status, std::vector<ModelDescription>> ListModels();
+  std::pair<Status, ClusterStatus> GetClusterStatus();
+
+ private:
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every target of the project is declared. Flags travel with targets.
+
+include(CMakeParseArguments)
+
+add_library(baton_build_flags INTERFACE)
+target_include_directories(baton_build_flags INTERFACE ${PROJECT_SOURCE_DIR})
+# One operation sequence per result: no contraction, no reassociation, so that
+# the same row has the same bits in every kernel variant and build type.
+target_compile_options(baton_build_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+  $<$<BOOL:${BATON_WERROR}>:-Werror> -ffp-contract=off -fno-omit-frame-pointer)
+if(BATON_SANITIZE)
+  target_compile_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
+endif()
+
+# baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>])
+# declares baton_<name> with the alias baton::<name>.
+function(baton_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(baton_${name} STATIC ${ARG_SOURCES})
+  add_library(baton::${name} ALIAS baton_${name})
+  set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(baton_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS}
+                        PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:baton_build_flags>)
+endfunction()
+
+# baton_binary(<name> SOURCES <files> DEPS <targets>)
+function(baton_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags)
+endfunction()
+
+# baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
+# Labels: unit (a minute in all), integration, bench, gpu.
+function(baton_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags baton_test_main)
+  target_compile_definitions(${name} PRIVATE
+    BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step loop of a worker: plan, run, commit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/types.h"
+#include "common/kv/arena.h"
+#include "common/kv/block_pool.h"
+#include "common/model/model.h"
+#include "common/sampling/params.h"
+
+namespace baton::engine {
+
+// What becomes of a sequence on this worker.
+enum class Role : uint8_t {
+  kPrefill,  // compute the prompt, sample token 0, hand the KV over
+  kDecode,   // wait for a hand-off, then decode from token 1
+  kWhole,    // both here
+};
+
+// Names a sequence: `owner` is the router link it came from.
+struct SequenceRef {
+  uint64_t owner = 0;
+  uint64_t key = 0;
+
+  friend bool operator==(const SequenceRef&, const SequenceRef&) = default;
+  friend auto operator<=>(const SequenceRef&, const SequenceRef&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const SequenceRef& ref) {
+    return H::combine(std::move(h), ref.owner, ref.key);
+  }
+};
+
+struct SequenceSpec {
+  SequenceRef ref;
+  Role role = Role::kWhole;
+  std::string request_id;  // for logs
+  std::vector<TokenId> prompt;
+  sampling::Params sampling;
+  uint32_t max_tokens = 1;
+  std::vector<TokenId> stop_tokens;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::string handoff_key;  // kPrefill and kDecode: ties both ends together
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength };
+
+struct TokenOutput {
+  SequenceRef ref;
+  uint32_t index = 0;  // in the output, from 0
+  sampling::Sample sample;
+  // Token 0 only: end of the prompt's last chunk.
+  std::optional<absl::Time> prefill_end;
+  // Token 1 of a kDecode sequence only: start of its first step.
+  std::optional<absl::Time> first_step_start;
+};
+
+struct StartOutput {
+  SequenceRef ref;
+  absl::Time start;  // of the first chunk
+  uint32_t cached_prompt_tokens = 0;
+};
+
+// Sent exactly once for every submitted sequence, after which the worker
+// holds nothing of it.
+struct EndOutput {
+  SequenceRef ref;
+  absl::Status status;  // not OK: reason is kNone
+  FinishReason reason = FinishReason::kNone;
+  bool handed_off = false;  // kPrefill: the decode worker goes on
+  std::string transport;    // of the hand-off
+  uint64_t handoff_bytes = 0;
+};
+
+// All that one step produced, for all owners.
+struct StepOutput {
+  std::vector<StartOutput> started;
+  std::vector<TokenOutput> tokens;
+  std::vector<EndOutput> ends;
+};
+
+// State that travels with a hand-off beside the KV.
+struct HandoffState {
+  TokenId first_token = 0;
+  uint32_t drawn = 1;  // outputs sampled so far
+};
+
+// Receives what the engine produces, on the engine's thread. Must not block.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void OnStep(const StepOutput& output) = 0;
+};
+
+// Carries a kPrefill sequence's KV away. Called on the engine's thread; must
+// not block. Every Begin is answered by exactly one Engine::HandoffDone, also
+// after Abort: until then the blocks stay pinned, since a writer may still
+// read them.
+class HandoffSender {
+ public:
+  virtual ~HandoffSender() = default;
+  // The prompt's first chunk is about to run.
+  virtual void Begin(const SequenceSpec& spec) = 0;
+  // KV of `blocks`, the prompt's blocks from index `first_block` on, is
+  // complete in all layers and will not change.
+  virtual void BlocksReady(SequenceRef ref, uint32_t first_block,
+                           std::vector<kv::BlockId> blocks) = 0;
+  // Every block was made ready, and token 0 sampled: commit.
+  virtual void Commit(SequenceRef ref, const HandoffState& state) = 0;
+  // Give up, for `reason`.
+  virtual void Abort(SequenceRef ref, const absl::Status& reason) = 0;
+};
+
+struct Options {
+  uint32_t kv_blocks = 0;
+  uint32_t max_sequences = 64;  // running at once
+  uint32_t max_waiting = 1024;  // beyond it: RESOURCE_EXHAUSTED
+  uint32_t chunk_tokens = 512;  // of prompts per step; a multiple of 32
+  // A prompt that has waited this long goes before shorter ones.
+  absl::Duration prompt_aging = absl::Seconds(2);
+};
+
+struct Load {
+  uint32_t waiting_sequences = 0;
+  uint32_t running_sequences = 0;
+  uint64_t queued_prompt_tokens = 0;
+  uint32_t kv_blocks_total = 0;
+  uint32_t kv_blocks_free = 0;
+  uint32_t kv_blocks_requests = 0;
+  uint32_t kv_blocks_transfers = 0;
+  uint32_t kv_blocks_prefix_cache = 0;
+  uint64_t steps = 0;
+  uint64_t prompt_tokens_computed = 0;
+  uint64_t tokens_sampled = 0;
+  absl::Time last_progress;  // of the loop, for liveness; also when idle
+};
+
+// Owns the model, the KV arena and the pool, and one thread that runs steps.
+//
+// Admission takes every block that a sequence can ever need (prompt and
+// max_tokens), so that a running sequence never waits for memory. Order:
+// prompts by remaining tokens, with ageing; decode rows are in every step.
+//
+// Thread safety: all methods from any thread; they post to the engine's
+// thread and return at once, but for load() and CheckIntegrity().
+class Engine final {
+ public:
+  // `listener` and `sender` (may be null where no kPrefill is submitted) must
+  // outlive the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<model::Model> model,
+                                                        const Options& options, Listener* listener,
+                                                        HandoffSender* sender);
+  // Ends every sequence with CANCELLED, waits for hand-offs to let go, joins.
+  ~Engine();
+
+  // Takes a sequence. What is wrong with it is said in its EndOutput:
+  // INVALID_ARGUMENT (empty prompt, id outside the vocabulary, prompt beyond
+  // the context), RESOURCE_EXHAUSTED (can never fit, with the numbers; or too
+  // many wait), ALREADY_EXISTS (ref in use), UNAVAILABLE (draining).
+  void Submit(SequenceSpec spec);
+
+  // Ends a sequence with `reason`; its EndOutput follows within one step. No
+  // effect on a sequence that has ended.
+  void Cancel(SequenceRef ref, absl::Status reason);
+  // The same for all sequences of an owner.
+  void CancelOwner(uint64_t owner, absl::Status reason);
+
+  // The sender has let go of the blocks of `ref`.
+  void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
+
+  // Landing of a hand-off for a submitted kDecode sequence. `granted` gets the
+  // prompt's blocks, pinned as transfer, once they are free; or NOT_FOUND (no
+  // such sequence), FAILED_PRECONDITION (other prompt length, or reserved
+  // already). Called on the engine's thread; must not block.
+  using Granted = std::function<void(absl::StatusOr<std::vector<kv::BlockId>>)>;
+  void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
+  // The blocks hold the verified KV of the whole prompt: decode from here.
+  // `accepted` hears OK, or NOT_FOUND when the sequence has ended meanwhile.
+  void Activate(SequenceRef ref, const HandoffState& state,
+                std::function<void(absl::Status)> accepted);
+  // Nobody writes into the reserved blocks any more: they are free again. The
+  // sequence ends with `reason` if it has not yet. A cancelled kDecode
+  // sequence with a reservation keeps its blocks, and its EndOutput waits,
+  // until this call or Activate; `on_cancel` of the options tells the owner.
+  void ReleaseReservation(SequenceRef ref, absl::Status reason);
+  // Called on the engine's thread when a sequence with a live reservation is
+  // cancelled. Set before the first Submit.
+  void SetReservationCancelled(std::function<void(SequenceRef)> callback);
+
+  // No new sequences; what runs is finished. `drained` is called once when
+  // nothing is left.
+  void Drain(std::function<void()> drained);
+
+  Load load() const;
+  const model::Model& model() const;
+  const kv::KvArena& arena() const;
+
+  // Waits for the engine's thread and checks the pool; for tests and idle time.
+  absl::Status CheckIntegrity();
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::engine

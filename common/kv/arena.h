@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a worker's KV blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "common/kv/block_pool.h"
+#include "common/kv/layout.h"
+
+namespace baton::kv {
+
+// One anonymous mapping, [block][layer][K | V][kv head][slice], aligned to
+// 2 MiB, zeroed, with huge pages where the kernel grants them.
+//
+// Thread safety: the object is immutable; who may touch which bytes is settled
+// by who holds the block (see BlockPool).
+class KvArena final {
+ public:
+  // RESOURCE_EXHAUSTED with the arithmetic when the memory cannot be had.
+  static absl::StatusOr<KvArena> Create(const KvLayout& layout, uint32_t blocks);
+
+  KvArena(KvArena&& other) noexcept;
+  KvArena& operator=(KvArena&& other) noexcept;
+  KvArena(const KvArena&) = delete;
+  KvArena& operator=(const KvArena&) = delete;
+  ~KvArena();
+
+  const KvLayout& layout() const { return layout_; }
+  uint32_t blocks() const { return blocks_; }
+
+  // K then V of all heads of one block in one layer; layout().LayerBytes().
+  std::byte* Layer(BlockId block, uint32_t layer) const {
+    return data_ + static_cast<size_t>(block) * block_bytes_ + layer * layer_bytes_;
+  }
+  std::span<std::byte> LayerSpan(BlockId block, uint32_t layer) const {
+    return {Layer(block, layer), layer_bytes_};
+  }
+
+ private:
+  KvArena(const KvLayout& layout, uint32_t blocks, std::byte* data, size_t mapped_bytes);
+
+  KvLayout layout_;
+  uint32_t blocks_ = 0;
+  std::byte* data_ = nullptr;
+  size_t mapped_bytes_ = 0;
+  size_t block_bytes_ = 0;
+  size_t layer_bytes_ = 0;
+};
+
+}  // namespace baton::kv

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fixed set of equal KV blocks and who holds each of them, and why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton::kv {
+
+enum class BlockId : uint32_t {};
+
+// Why a block is held. One holder may hold a block for several reasons.
+enum class Owner : uint8_t { kRequest, kPrefixCache, kTransfer };
+inline constexpr size_t kOwnerCount = 3;
+
+// Hands out block ids and counts their holders by reason. The bytes live in an
+// arena that the pool never touches.
+//
+// Thread safety: none; the engine thread owns the pool.
+// Invariants, verified by CheckIntegrity():
+//   1. a block is on the free list exactly when no owner holds it;
+//   2. no block is on the free list twice.
+class BlockPool final {
+ public:
+  explicit BlockPool(uint32_t capacity);
+
+  // Takes `count` free blocks for `owner`: all of them or none.
+  // RESOURCE_EXHAUSTED when fewer are free; the message gives both numbers.
+  absl::StatusOr<std::vector<BlockId>> Allocate(uint32_t count, Owner owner);
+
+  // Adds a holder. REQUIRES: the block is held already.
+  void Retain(BlockId block, Owner owner);
+
+  // Takes one holder away; the last one frees the block.
+  // REQUIRES: `owner` holds the block.
+  void Release(BlockId block, Owner owner);
+
+  uint32_t capacity() const { return static_cast<uint32_t>(holders_.size()); }
+  uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
+
+  // Number of distinct blocks that `owner` holds. O(1).
+  uint32_t held_by(Owner owner) const { return held_[Index(owner)]; }
+
+  // INTERNAL, naming block and invariant, when an invariant is broken.
+  // O(capacity): call when idle and at the end of every test.
+  absl::Status CheckIntegrity() const;
+
+ private:
+  using Counts = std::array<uint32_t, kOwnerCount>;  // indexed by Owner
+
+  static size_t Index(Owner owner) { return static_cast<size_t>(owner); }
+  Counts& counts(BlockId block) { return holders_[static_cast<size_t>(block)]; }
+
+  std::vector<Counts> holders_;  // [capacity]
+  std::vector<BlockId> free_;    // used as a stack: warm blocks first
+  Counts held_{};                // distinct blocks per owner
+};
+
+}  // namespace baton::kv

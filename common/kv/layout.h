@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shape of KV blocks: what two workers must agree on before one writes
+// into the other's blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton::kv {
+
+// Tokens in a block.
+inline constexpr uint32_t kBlockTokens = 32;
+
+enum class KvType : uint8_t { kF32, kBf16 };
+
+std::string_view KvTypeName(KvType type);  // "f32", "bf16"
+absl::StatusOr<KvType> ParseKvType(std::string_view name);
+size_t KvTypeBytes(KvType type);
+
+// A block holds kBlockTokens tokens of all layers, in the order
+// [layer][K | V][kv head][slice]; a slice is one head's K or V of the block,
+// `SliceBytes()` long, its inner order named by `slice_layout`.
+struct KvLayout {
+  uint32_t layers = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;  // stored width: the model's head size rounded up to 16
+  KvType type = KvType::kBf16;
+  std::string slice_layout;       // such as "k-pairs-v-pairs/1"
+  std::string model_fingerprint;  // digest of configuration and weights
+  std::string numerics_id;        // kernel tier and revision, precision, KV type
+
+  size_t SliceBytes() const { return KvTypeBytes(type) * kBlockTokens * head_dim; }
+  // K and V of one block in one layer, contiguous.
+  size_t LayerBytes() const { return 2 * SliceBytes() * kv_heads; }
+  size_t BlockBytes() const { return LayerBytes() * layers; }
+};
+
+// Blocks that `tokens` tokens need.
+constexpr uint32_t BlocksForTokens(uint64_t tokens) {
+  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+// FAILED_PRECONDITION, naming the first field that differs with both values.
+absl::Status CheckCompatible(const KvLayout& ours, const KvLayout& theirs);
+
+}  // namespace baton::kv

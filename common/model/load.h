@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a checkpoint to a model that runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/kv/layout.h"
+#include "common/model/model.h"
+
+namespace baton::model {
+
+enum class Precision : uint8_t {
+  kExact,  // float32 over dequantized weights, f32 KV
+  kFast,   // weights as stored, activations in 8 bits per 32 values or bf16
+};
+
+struct LoadOptions {
+  Precision precision = Precision::kFast;
+  kv::KvType kv_type = kv::KvType::kBf16;  // kExact always uses kF32
+  uint32_t threads = 0;                    // 0: affinity and cgroup quota decide
+  std::string isa = "auto";                // "auto", "avx512", "generic"
+  uint32_t max_step_tokens = 1024;
+};
+
+// RESOURCE_EXHAUSTED with the arithmetic when the weights do not fit into
+// memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
+                                                 const LoadOptions& options);
+
+// KV layout that LoadModel would use; needs no weights.
+absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,
+                                          const LoadOptions& options);
+
+// Threads that affinity and cgroup quota allow; at least 1.
+uint32_t UsableThreads();
+
+}  // namespace baton::model

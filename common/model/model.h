@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine needs of a model: run a step over paged KV blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/types.h"
+#include "common/kv/arena.h"
+#include "common/kv/block_pool.h"
+#include "common/kv/layout.h"
+
+namespace baton::model {
+
+// Facts about a loaded model that services announce.
+struct ModelInfo {
+  std::string name;          // such as "SmolLM2-135M-Instruct"
+  std::string architecture;  // "chatglm", "llama", "fake"
+  uint32_t vocabulary_size = 0;
+  uint32_t context_tokens = 0;  // most tokens of one sequence
+  // Ids [usable_vocabulary, vocabulary_size) are padding rows of the head: the
+  // sampler never picks them.
+  uint32_t usable_vocabulary = 0;
+  std::vector<TokenId> end_tokens;
+  uint64_t parameters = 0;
+  uint64_t weight_bytes = 0;  // as held in memory
+  std::string compute;        // such as "avx512-vnni-bf16 fast"
+  uint32_t threads = 1;
+};
+
+enum class LogitRows : uint8_t { kNone, kLast, kAll };
+
+// One sequence's part of a step: `tokens` at positions
+// [first_position, first_position + tokens.size()).
+struct Slice {
+  std::span<const TokenId> tokens;
+  uint32_t first_position = 0;
+  // Block table from position 0; covers every position of the slice.
+  std::span<const kv::BlockId> blocks;
+  LogitRows logit_rows = LogitRows::kNone;
+};
+
+// Called when a layer's KV of the whole step stands in the arena; on the
+// thread that called Forward. May be empty.
+using LayerDone = std::function<void(uint32_t layer)>;
+
+// A loaded model on a device.
+//
+// Thread safety: one Forward at a time; the rest is immutable.
+// Determinism: a row's KV and logits have the same bits whatever slices,
+// chunk sizes and thread counts it is computed with.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelInfo& info() const = 0;
+  // Layout of the blocks this model reads and writes.
+  virtual const kv::KvLayout& kv_layout() const = 0;
+  // Most tokens of one step, over all slices.
+  virtual uint32_t max_step_tokens() const = 0;
+
+  // Computes every slice: reads KV of earlier positions, writes that of the
+  // slice's own, and puts one row of logits per wanted row, in slice order,
+  // into `logits` [rows, vocabulary_size].
+  // REQUIRES: slices are non-empty and of distinct sequences; their tokens are
+  // below vocabulary_size; together at most max_step_tokens() tokens;
+  // logits.size() == wanted rows x vocabulary_size.
+  // INTERNAL: the device failed; the step's results are not to be used.
+  virtual absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
+                               std::span<float> logits, const LayerDone& layer_done) = 0;
+};
+
+}  // namespace baton::model

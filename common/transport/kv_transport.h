@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// How KV blocks travel from a prefill worker into a decode worker's blocks.
+//
+// Both ends speak the frames of proto/baton/v1/handoff.proto. `shm` and `tcp`
+// differ only in how the bytes of a Put travel: through a ring in shared
+// memory that the sender makes and the receiver copies out of, or behind the
+// frame. The receiver does every write into its own blocks, so a late or stale
+// sender can never touch them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/types.h"
+#include "common/kv/layout.h"
+
+namespace baton::transport {
+
+struct Endpoint {
+  std::string transport;  // "shm", "tcp"
+  std::string address;    // Unix socket path; HOST:PORT
+};
+
+struct ReserveRequest {
+  std::string handoff_key;  // 16 bytes, from the router
+  uint32_t prompt_tokens = 0;
+};
+
+// What travels with a commit beside the KV.
+struct CommitState {
+  TokenId first_token = 0;
+  uint32_t drawn = 1;
+};
+
+// The part of a prompt's KV that one Put carries.
+struct PutRange {
+  uint32_t layer_begin = 0, layer_end = 0;
+  uint32_t block_begin = 0, block_end = 0;  // positions in the prompt's block list
+};
+
+using Done = std::function<void(absl::Status)>;
+
+// One hand-off's sending side: Put* then Commit or Abort.
+//
+// Thread safety: one caller at a time. Callbacks come on the transport's
+// thread, each exactly once: OK; CANCELLED after Abort; DEADLINE_EXCEEDED when
+// the lease ended; UNAVAILABLE when the peer is gone; what the receiver
+// refused with otherwise. Destroying a writer that was not committed aborts it.
+// Calls may come before the ticket is granted; they wait for it in order.
+class KvWriter {
+ public:
+  virtual ~KvWriter() = default;
+
+  // Sends `sources`, one span of LayerBytes() per (block, layer) of `range` in
+  // the order [block][layer]. `done` means that the sources may be reused, and
+  // nothing about the receiver. Blocks that the receiver does not want (it has
+  // them cached) are skipped.
+  virtual void Put(const PutRange& range, std::vector<std::span<const std::byte>> sources,
+                   Done done) = 0;
+
+  // Makes the blocks live on the receiver in one step, after every Put. `done`
+  // with OK: the decode worker has taken the sequence over.
+  // FAILED_PRECONDITION: slices are missing or their digest differs.
+  virtual void Commit(const CommitState& state, Done done) = 0;
+
+  // Gives up. Calls in flight end with CANCELLED. Does not block.
+  virtual void Abort(const absl::Status& reason) = 0;
+
+  // "shm" or "tcp"; bytes put so far. Any thread.
+  virtual std::string transport() const = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+// Makes writers; keeps one connection per receiver and replaces a broken one
+// on the next Open. Thread-safe.
+class KvSender {
+ public:
+  virtual ~KvSender() = default;
+
+  // Begins a hand-off to the first endpoint that works. Never blocks and never
+  // fails at once: connection and reservation run in the background and their
+  // errors end the writer's calls. `granted` hears OK when the ticket is here.
+  virtual std::unique_ptr<KvWriter> Open(const std::vector<Endpoint>& endpoints,
+                                         const ReserveRequest& request, absl::Time deadline,
+                                         Done granted) = 0;
+};
+
+// The receiver's blocks for one ticket.
+struct Grant {
+  // Identifies the hand-off for KvLanding; chosen by the landing.
+  uint64_t landing_id = 0;
+  // Positions below it are cached here and must not be sent.
+  uint32_t first_block = 0;
+  // [blocks - first_block]: where each block's bytes stand, all layers,
+  // BlockBytes() long.
+  std::vector<std::byte*> blocks;
+};
+
+// Decides about hand-offs on the receiving worker. Called on the receiver's
+// thread; must not block; answers may come from any thread.
+class KvLanding {
+ public:
+  using Granted = std::function<void(absl::StatusOr<Grant>)>;
+
+  virtual ~KvLanding() = default;
+  // Blocks for a hand-off; answers when they are reserved. A refusal: NOT_FOUND
+  // (unknown key), RESOURCE_EXHAUSTED, FAILED_PRECONDITION.
+  virtual void Reserve(const ReserveRequest& request, Granted granted) = 0;
+  // Every wanted slice has arrived and the digest fits. The writer hears what
+  // `accepted` is given. After this the receiver writes no more.
+  virtual void Committed(uint64_t landing_id, const CommitState& state, Done accepted) = 0;
+  // The hand-off ended without a commit, for `reason`; the receiver writes no
+  // more. Once per grant that was not committed.
+  virtual void Aborted(uint64_t landing_id, const absl::Status& reason) = 0;
+};
+
+struct ReceiverOptions {
+  std::string receiver_id;
+  // Folder for the Unix socket of shm; empty: no shm. The path stays short
+  // (sockaddr_un holds 107 bytes).
+  std::string socket_dir;
+  // HOST:PORT to listen on for tcp, port 0 for any; empty: no tcp.
+  std::string tcp_address;
+  // What peers are told to dial instead of tcp_address's host, when set.
+  std::string tcp_advertise_host;
+  absl::Duration lease = absl::Seconds(10);
+  uint32_t max_connections = 256;
+  uint32_t max_open_tickets = 1024;
+};
+
+// Listens for senders. One thread.
+class KvReceiver {
+ public:
+  virtual ~KvReceiver() = default;
+  // Addresses to announce, best first.
+  virtual std::vector<Endpoint> endpoints() const = 0;
+  // Ends a granted hand-off: refuses it to the sender with `reason`, then
+  // Aborted() follows once the receiver writes no more (unless a commit or
+  // abort came first). Any thread; does not block.
+  virtual void Revoke(uint64_t landing_id, const absl::Status& reason) = 0;
+};
+
+struct SenderOptions {
+  std::string sender_id;
+  std::string host_id;           // unused endpoints of other hosts are skipped by the router
+  size_t ring_bytes = 16 << 20;  // per shm connection
+  absl::Duration connect_timeout = absl::Seconds(2);
+  // Which transports may be used, in order of preference.
+  std::vector<std::string> transports = {"shm", "tcp"};
+};
+
+// `landing` must outlive the receiver. UNAVAILABLE: an address is taken; the
+// message names it.
+absl::StatusOr<std::unique_ptr<KvReceiver>> MakeReceiver(const ReceiverOptions& options,
+                                                         const kv::KvLayout& layout,
+                                                         KvLanding* landing);
+absl::StatusOr<std::unique_ptr<KvSender>> MakeSender(const SenderOptions& options,
+                                                     const kv::KvLayout& layout);
+
+}  // namespace baton::transport

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/testing/test_data.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace baton::testing {
+namespace {
+
+std::string IfExists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) ? path.string() : std::string();
+}
+
+std::string Env(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+}  // namespace
+
+std::string TestData(const std::string& relative) {
+  return std::string(BATON_SOURCE_DIR) + "/tests/data/" + relative;
+}
+
+std::string SharedData(const std::string& relative) {
+  const std::string root = Env("BATON_SHARED_DIR");
+  const std::filesystem::path base = root.empty()
+                                         ? std::filesystem::path(BATON_SOURCE_DIR) / ".." / "shared"
+                                         : std::filesystem::path(root);
+  return IfExists(base / "data" / relative);
+}
+
+std::string DemoModel() {
+  std::string cache = Env("BATON_CACHE_DIR");
+  if (cache.empty()) cache = Env("HOME") + "/.cache/baton";
+  return IfExists(std::filesystem::path(cache) / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf");
+}
+
+}  // namespace baton::testing
