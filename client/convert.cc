@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/convert.h"
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace baton::client {
+namespace {
+
+v1::Path ToProto(Path path) {
+  switch (path) {
+    case Path::kSplit:
+      return v1::PATH_SPLIT;
+    case Path::kLocal:
+      return v1::PATH_LOCAL;
+    case Path::kAuto:
+      break;
+  }
+  return v1::PATH_UNSPECIFIED;
+}
+
+void FillSampling(const Request& request, v1::SamplingParams* sampling) {
+  if (request.temperature) sampling->set_temperature(*request.temperature);
+  if (request.top_k) sampling->set_top_k(*request.top_k);
+  if (request.top_p) sampling->set_top_p(*request.top_p);
+  if (request.seed) sampling->set_seed(*request.seed);
+  if (request.repetition_penalty) sampling->set_repetition_penalty(*request.repetition_penalty);
+  if (request.logprobs) sampling->set_logprobs(*request.logprobs);
+}
+
+void FillStop(const Request& request, v1::StopParams* stop) {
+  if (request.max_tokens) stop->set_max_tokens(*request.max_tokens);
+  for (const std::string& text : request.stop) stop->add_stop(text);
+  for (uint32_t id : request.stop_token_ids) stop->add_stop_token_ids(id);
+  if (request.ignore_eos) stop->set_ignore_eos(true);
+}
+
+// What GenerateRequest and ChatRequest have in common.
+template <typename Proto>
+void FillCommon(const Request& request, Proto* proto) {
+  proto->set_model(request.model);
+  FillSampling(request, proto->mutable_sampling());
+  FillStop(request, proto->mutable_stop());
+  proto->set_path(ToProto(request.path));
+  proto->set_request_id(request.request_id);
+}
+
+// Adds the turns to anything with a repeated `messages`.
+template <typename Proto>
+void FillMessages(const Request& request, Proto* proto) {
+  for (const ChatTurn& turn : request.messages) {
+    v1::ChatMessage* message = proto->add_messages();
+    message->set_role(turn.role);
+    message->set_content(turn.content);
+  }
+}
+
+TokenLogprobs FromProto(const v1::TokenLogprobs& proto) {
+  TokenLogprobs logprobs;
+  logprobs.logprob = proto.logprob();
+  for (const v1::TokenLogprob& top : proto.top()) {
+    logprobs.top.emplace_back(top.token_id(), top.logprob());
+  }
+  return logprobs;
+}
+
+const char* ReasonName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_STOP_TEXT:
+      return "stop_text";
+    default:
+      return "unknown";
+  }
+}
+
+}  // namespace
+
+v1::GenerateRequest ToGenerateRequest(const Request& request) {
+  v1::GenerateRequest proto;
+  FillCommon(request, &proto);
+  if (request.prompt_ids) {
+    v1::TokenIds* ids = proto.mutable_prompt_ids();
+    ids->mutable_ids()->Add(request.prompt_ids->begin(), request.prompt_ids->end());
+  } else {
+    proto.set_prompt(request.prompt);
+  }
+  return proto;
+}
+
+v1::ChatRequest ToChatRequest(const Request& request) {
+  v1::ChatRequest proto;
+  FillCommon(request, &proto);
+  FillMessages(request, &proto);
+  return proto;
+}
+
+v1::TokenizeRequest ToTokenizeRequest(const Request& request) {
+  v1::TokenizeRequest proto;
+  proto.set_model(request.model);
+  if (request.messages.empty()) {
+    proto.set_prompt(request.prompt);
+  } else {
+    FillMessages(request, proto.mutable_conversation());
+  }
+  return proto;
+}
+
+Status FromGrpc(const grpc::Status& status) {
+  Status result;
+  result.code = static_cast<StatusCode>(status.error_code());
+  result.message = status.error_message();
+  google::rpc::Status details;
+  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) {
+    return result;
+  }
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::BadRequest bad_request;
+    google::rpc::RetryInfo retry;
+    if (detail.UnpackTo(&bad_request) && bad_request.field_violations_size() > 0) {
+      result.field = bad_request.field_violations(0).field();
+    } else if (detail.UnpackTo(&retry)) {
+      result.retry_after = std::chrono::milliseconds(retry.retry_delay().seconds() * 1000 +
+                                                     retry.retry_delay().nanos() / 1'000'000);
+    }
+  }
+  return result;
+}
+
+TokenEvent FromProto(const v1::Tokens& tokens) {
+  TokenEvent event;
+  event.first_index = tokens.first_index();
+  event.token_ids.assign(tokens.token_ids().begin(), tokens.token_ids().end());
+  event.text = tokens.text();
+  for (const v1::TokenLogprobs& logprobs : tokens.logprobs()) {
+    event.logprobs.push_back(FromProto(logprobs));
+  }
+  return event;
+}
+
+void FillFinished(const v1::Finished& finished, Result* result) {
+  result->finish_reason = ReasonName(finished.reason());
+  result->matched_stop = finished.matched_stop();
+  result->prompt_tokens = finished.usage().prompt_tokens();
+  result->cached_prompt_tokens = finished.usage().cached_prompt_tokens();
+  result->completion_tokens = finished.usage().completion_tokens();
+  const v1::Timing& timing = finished.timing();
+  result->timing = {timing.queue(),       timing.prefill(), timing.transfer(),
+                    timing.first_token(), timing.decode(),  timing.total()};
+  result->prefill_worker = finished.route().prefill_worker();
+  result->decode_worker = finished.route().decode_worker();
+  result->transport = finished.route().transport();
+}
+
+WorkerStatus FromProto(const v1::WorkerInfo& worker) {
+  const v1::WorkerLoad& load = worker.load();
+  WorkerStatus status;
+  status.id = worker.worker_id();
+  status.role = worker.role() == v1::WORKER_ROLE_PREFILL  ? "prefill"
+                : worker.role() == v1::WORKER_ROLE_DECODE ? "decode"
+                                                          : "unknown";
+  status.model = worker.model();
+  status.compute = worker.compute();
+  status.draining = worker.draining();
+  status.pid = worker.pid();
+  status.threads = worker.threads();
+  status.waiting_sequences = load.waiting_sequences();
+  status.running_sequences = load.running_sequences();
+  status.queued_prompt_tokens = load.queued_prompt_tokens();
+  status.kv_blocks_total = load.kv_blocks_total();
+  status.kv_blocks_free = load.kv_blocks_free();
+  status.kv_block_tokens = load.kv_block_tokens();
+  status.kv_blocks_requests = load.kv_blocks_requests();
+  status.kv_blocks_transfers = load.kv_blocks_transfers();
+  status.kv_blocks_prefix_cache = load.kv_blocks_prefix_cache();
+  status.kv_bytes_total = load.kv_bytes_total();
+  status.resident_bytes = load.resident_bytes();
+  return status;
+}
+
+ModelDescription FromProto(const v1::Model& model) {
+  ModelDescription description;
+  description.name = model.name();
+  description.architecture = model.architecture();
+  description.prompt_format = model.prompt_format();
+  description.vocabulary_size = model.vocabulary_size();
+  description.context_tokens = model.context_tokens();
+  description.has_tokenizer = model.has_tokenizer();
+  return description;
+}
+
+}  // namespace baton::client
