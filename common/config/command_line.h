@@ -71,11 +71,15 @@ class CommandLine final {
 
  private:
   struct Impl;
-  CommandLine(CLI::App* app, Impl* root);
+  explicit CommandLine(CLI::App* app);
+  template <typename T>
+  void AddValue(const std::string& group, const std::string& name, T* value,
+                const std::string& help);
+  template <typename T>
+  void AddOptional(const std::string& group, const std::string& name, std::optional<T>* value,
+                   const std::string& help);
+  static std::string ConfigProblem(const CLI::App& app, const std::string& what);
   std::unique_ptr<Impl> impl_;
 };
-
-// Name of `candidates` nearest to `name` by edit distance, empty when none is near.
-std::string Nearest(const std::string& name, const std::vector<std::string>& candidates);
 
 }  // namespace baton::config

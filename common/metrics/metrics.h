@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 namespace baton::metrics {
 
@@ -47,7 +47,7 @@ class Metrics final {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // shared with the exposer
 };
 
 // Bucket bounds: seconds from 1 ms to 120 s.
