@@ -10,6 +10,8 @@ target_include_directories(baton_build_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(baton_build_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
   $<$<BOOL:${BATON_WERROR}>:-Werror> -ffp-contract=off -fno-omit-frame-pointer)
+# GCC 12 warns about its own std::string::operator+ (its bug 105651).
+target_compile_options(baton_build_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BATON_SANITIZE)
   target_compile_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})

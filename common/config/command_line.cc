@@ -170,6 +170,10 @@ void CommandLine::Add(const std::string& group, const std::string& name,
                       std::optional<double>* value, const std::string& help) {
   AddOptional(group, name, value, help);
 }
+void CommandLine::Add(const std::string& group, const std::string& name,
+                      std::optional<std::string>* value, const std::string& help) {
+  AddOptional(group, name, value, help);
+}
 
 void CommandLine::AddChoice(const std::string& group, const std::string& name, std::string* value,
                             const std::vector<std::string>& choices, const std::string& help) {
@@ -192,10 +196,13 @@ void CommandLine::AddPositional(const std::string& name, std::vector<std::string
 
 std::optional<int> CommandLine::Parse(int argc, char** argv) {
   CLI::App& app = *impl_->app;
-  if (!app.get_subcommands({}).empty()) app.require_subcommand(1);
+  const bool has_commands = !app.get_subcommands({}).empty();
+  app.require_subcommand(0, 1);
   try {
     app.parse(argc, argv);
-    return std::nullopt;
+    if (!has_commands || !app.get_subcommands().empty()) return std::nullopt;
+    std::cerr << app.get_name() << ": a command is needed: " << SubcommandList(app)
+              << ". See --help.\n";
   } catch (const CLI::ExtrasError&) {
     const CLI::App& inner = Innermost(app);
     const std::vector<std::string> extras = app.remaining(true);

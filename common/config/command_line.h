@@ -58,6 +58,8 @@ class CommandLine final {
            const std::string& help);
   void Add(const std::string& group, const std::string& name, std::optional<double>* value,
            const std::string& help);
+  void Add(const std::string& group, const std::string& name, std::optional<std::string>* value,
+           const std::string& help);
   // One of `choices`.
   void AddChoice(const std::string& group, const std::string& name, std::string* value,
                  const std::vector<std::string>& choices, const std::string& help);

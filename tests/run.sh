@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up everything and passes the tests. What runs, in order: formatting,
+# include directions and scripts; the release build with all tests; the unit
+# tests again under ASan+UBSan, and the core's under TSan.
+# shellcheck source=deploy/local/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../deploy/local/lib.sh"
+
+usage() {
+  cat <<'HELP'
+Usage: tests/run.sh [--quick] [--require-data] [--tidy]
+
+  --quick         release build and unit tests only
+  --require-data  a test that lacks its data fails instead of being skipped
+  --tidy          clang-tidy over all sources as well (about 10 minutes)
+HELP
+}
+
+quick='' tidy=''
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=1 ;;
+    --require-data) export BATON_REQUIRE_DATA=1 ;;
+    --tidy) tidy=1 ;;
+    -h | --help) usage; exit 0 ;;
+    *) die "unknown flag $argument; see --help" ;;
+  esac
+done
+
+start=$SECONDS
+results=$BATON_ROOT/build/test-results
+passed=0 failed=0 skipped=0
+
+# count_results JUNIT_FILE...: adds up what ctest reports, and what tests skip
+# inside of their binaries.
+count_results() {
+  local counts
+  counts=$(python3 "$BATON_ROOT/tests/count_results.py" "$@")
+  read -r p f s <<<"$counts"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+run_ctest() {  # PRESET NAME CTEST-FLAGS...
+  local preset=$1 name=$2
+  shift 2
+  mkdir -p "$results"
+  rm -f "$results/$name".*
+  (cd "$BATON_ROOT/build/$preset" && ctest --output-on-failure --output-junit "$results/$name.xml" "$@") \
+    >"$results/$name.log" 2>&1 || true
+  grep -E '^(The following tests FAILED|[[:space:]]+[0-9]+ - )' "$results/$name.log" >&2 || true
+  grep -B2 -A12 -E '^\[  FAILED  \]|: Failure$|ERROR: (Address|Thread|Leak)|runtime error:' "$results/$name.log" | head -n 80 >&2 || true
+  count_results "$results/$name.xml"
+}
+
+check_sources() {
+  local problems=0
+  (cd "$BATON_ROOT" && git ls-files -co --exclude-standard '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror) || problems=1
+  python3 "$BATON_ROOT/tests/check_includes.py" || problems=1
+  bash -n "$BATON_ROOT"/deploy/local/*.sh || problems=1
+  if [ $problems -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+run_tidy() {
+  (cd "$BATON_ROOT" && git ls-files '*.cc' | grep -Ev '^tests/' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet 2>/dev/null) \
+    >"$results/tidy.log" && passed=$((passed + 1)) || { failed=$((failed + 1)); grep -E 'error|warning' "$results/tidy.log" | head -n 40 >&2; }
+}
+
+ensure_packages
+mkdir -p "$results"
+[ -n "$quick" ] || timed "Checking formatting, include directions and scripts" check_sources
+timed "Building (release)" build_preset release
+timed "Unit tests" run_ctest release unit -L unit -j "$(nproc)"
+if [ -z "$quick" ]; then
+  fetch_demo_model || say "    no demo model: tests that need it are skipped"
+  timed "Integration tests" run_ctest release integration -L integration
+  timed "Building with ASan+UBSan" build_preset asan-ubsan unit_tests
+  timed "Unit tests under ASan+UBSan" run_ctest asan-ubsan unit-asan -L unit -j "$(nproc)"
+  timed "Building the core with TSan" build_preset tsan core_tests
+  timed "Core tests under TSan" run_ctest tsan core-tsan -L core -j "$(nproc)"
+fi
+[ -z "$tidy" ] || timed "clang-tidy" run_tidy
+
+say "==> all in $((SECONDS - start)) s; logs in build/test-results"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] || exit 1
+[ "$passed" -gt 0 ] || die "no test ran"
