@@ -37,7 +37,13 @@ function(baton_binary name)
 endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
-# Labels: unit (a minute in all), integration, bench, gpu.
+# Labels: unit (a minute in all), integration, bench, gpu. Unit tests of the
+# folders in BATON_CORE_FOLDERS, which know nothing of gRPC, are "core" as well:
+# they also run under TSan. Targets unit_tests and core_tests build them.
+set(BATON_CORE_FOLDERS "tests/(common/(base|kv|sampling|sched|engine|transport|model)|kernels)(/|$)")
+add_custom_target(unit_tests)
+add_custom_target(core_tests)
+
 function(baton_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
@@ -52,5 +58,13 @@ function(baton_test name)
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+  set(labels ${ARG_LABEL})
+  if(ARG_LABEL STREQUAL "unit")
+    add_dependencies(unit_tests ${name})
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_CORE_FOLDERS})
+      list(APPEND labels core)
+      add_dependencies(core_tests ${name})
+    endif()
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -61,8 +61,13 @@ check_sources() {
 }
 
 run_tidy() {
-  (cd "$BATON_ROOT" && git ls-files '*.cc' | grep -Ev '^tests/' | xargs -r -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet 2>/dev/null) \
-    >"$results/tidy.log" && passed=$((passed + 1)) || { failed=$((failed + 1)); grep -E 'error|warning' "$results/tidy.log" | head -n 40 >&2; }
+  if (cd "$BATON_ROOT" && git ls-files '*.cc' | grep -Ev '^tests/' |
+    xargs -r -P "$(nproc)" -n 4 clang-tidy -p build/release --quiet 2>/dev/null) >"$results/tidy.log"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    grep -E 'error|warning' "$results/tidy.log" | head -n 40 >&2
+  fi
 }
 
 ensure_packages
