@@ -13,6 +13,7 @@ Usage: deploy/local/cluster.sh up|down|status [flags] [-- extra worker flags]
   --decode N     decode workers, default 1
   --port P       router's port on 127.0.0.1, default 8500; 0 picks a free one
   --dir DIR      logs, addresses and pid files; default build/run/cluster
+  --transport T  how KV is handed over: auto, shm or tcp; default auto
   --router-flag F  extra flag for the router, such as --router-flag=--max-queue=10; may be repeated
   --timeout S    seconds to wait for readiness, default 120
   --quiet        print nothing on success
@@ -25,15 +26,15 @@ HELP
 [ $# -ge 1 ] || { usage; exit 2; }
 command=$1
 shift
-model=embedded prefill=1 decode=1 port=8500 dir=$BATON_ROOT/build/run/cluster timeout=120 quiet=
+model=embedded prefill=1 decode=1 port=8500 dir=$BATON_ROOT/build/run/cluster timeout=120 transport=auto quiet=
 router_flags=() worker_flags=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --model | --prefill | --decode | --port | --dir | --timeout)
+    --model | --prefill | --decode | --port | --dir | --timeout | --transport)
       [ $# -ge 2 ] || die "$1 needs a value"
       declare "${1#--}=$2"
       shift 2 ;;
-    --model=* | --prefill=* | --decode=* | --port=* | --dir=* | --timeout=*)
+    --model=* | --prefill=* | --decode=* | --port=* | --dir=* | --timeout=* | --transport=*)
       name=${1%%=*}
       declare "${name#--}=${1#*=}"
       shift ;;
@@ -82,7 +83,7 @@ wait_for_file() {  # FILE NAME DEADLINE
 bring_up() {
   local deadline=$((SECONDS + timeout)) i
   launch router baton-router --model "$model" --listen "127.0.0.1:$port" \
-    --port-file "$dir/router.ports" "${router_flags[@]}"
+    --transport "$transport" --port-file "$dir/router.ports" "${router_flags[@]}"
   wait_for_file "$dir/router.ports" router "$deadline" || return 1
   sed -n 's/^listen=//p' "$dir/router.ports" >"$dir/router.address"
   local router
