@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <immintrin.h>
+
+#include "kernels/cpu/avx512/exact.h"
+#include "kernels/packing/kv_slices.h"
+
+namespace baton::kernels::avx512 {
+namespace {
+
+constexpr uint32_t kLanes = 16;
+
+// 2^x to 2e-7 relative; 0 below -126. REQUIRES: x <= 0 or NaN.
+inline __m512 Exp2(__m512 x) {
+  x = _mm512_max_ps(_mm512_set1_ps(-127), x);  // the second operand when it is NaN
+  const __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 f = _mm512_sub_ps(x, whole);     // in [-0.5, 0.5]
+  __m512 p = _mm512_set1_ps(1.5403530393e-4f);  // Taylor: ln(2)^i / i!
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.3333558146e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.6181291076e-3f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5504108665e-2f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.4022650696e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9314718056e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1));
+  p = _mm512_scalef_ps(p, whole);
+  return _mm512_mask_mov_ps(p, _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126), _CMP_LT_OQ),
+                            _mm512_setzero_ps());
+}
+
+// Scores of kRows rows against one block; sums over dimensions in order.
+template <uint32_t kRows>
+[[gnu::noinline]] void ScoreBlock(const float* queries, const float* keys, uint32_t head_dim,
+                                  float* scores) {
+  __m512 sum[kRows][2];
+  for (uint32_t r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+  for (uint32_t d = 0; d < head_dim; ++d, keys += kBlockTokens) {
+    const __m512 k0 = _mm512_load_ps(keys), k1 = _mm512_load_ps(keys + kLanes);
+#pragma GCC unroll 12
+    for (uint32_t r = 0; r < kRows; ++r) {
+      const __m512 q = _mm512_set1_ps(queries[size_t{r} * head_dim + d]);
+      sum[r][0] = _mm512_fmadd_ps(q, k0, sum[r][0]);
+      sum[r][1] = _mm512_fmadd_ps(q, k1, sum[r][1]);
+    }
+  }
+  for (uint32_t r = 0; r < kRows; ++r) {
+    _mm512_store_ps(scores + r * kSegmentTokens, sum[r][0]);
+    _mm512_store_ps(scores + r * kSegmentTokens + kLanes, sum[r][1]);
+  }
+}
+
+// Lanes of tokens [first, first + 16) that a row which sees `seen` tokens sees.
+inline __mmask16 SeenMask(uint32_t seen, uint32_t first) {
+  if (seen >= first + kLanes) return 0xffff;
+  return seen <= first ? 0 : static_cast<__mmask16>((1u << (seen - first)) - 1);
+}
+
+// Scores become weights 2^(score - max), zero where the row sees nothing.
+[[gnu::noinline]] void Weigh(float* scores, uint32_t seen, uint32_t tokens, float* max,
+                             float* sum) {
+  __m512 lane_max = _mm512_set1_ps(kNoScore);
+  for (uint32_t t = 0; t < tokens; t += kLanes) {
+    lane_max =
+        _mm512_mask_max_ps(lane_max, SeenMask(seen, t), lane_max, _mm512_load_ps(scores + t));
+  }
+  *max = _mm512_reduce_max_ps(lane_max);
+  const __m512 row_max = _mm512_set1_ps(*max);
+  __m512 lane_sum = _mm512_setzero_ps();
+  for (uint32_t t = 0; t < tokens; t += kLanes) {
+    const __m512 weight = _mm512_maskz_mov_ps(
+        SeenMask(seen, t), Exp2(_mm512_sub_ps(_mm512_load_ps(scores + t), row_max)));
+    lane_sum = _mm512_add_ps(lane_sum, weight);
+    _mm512_store_ps(scores + t, weight);
+  }
+  *sum = _mm512_reduce_add_ps(lane_sum);
+}
+
+// out[r, 0..kVectors * 16) = sum over tokens of weight * V, in order.
+template <uint32_t kRows, uint32_t kVectors>
+[[gnu::noinline]] void WeighValues(const SegmentTask& task, const float* weights, uint32_t dim) {
+  __m512 sum[kRows][kVectors];
+  for (uint32_t r = 0; r < kRows; ++r) {
+    for (uint32_t v = 0; v < kVectors; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  for (uint32_t b = 0; b < task.blocks; ++b) {
+    const float* values = reinterpret_cast<const float*>(task.values[b]) + dim;
+    for (uint32_t t = 0; t < kBlockTokens; ++t, values += task.head_dim, ++weights) {
+      __m512 value[kVectors];
+      for (uint32_t v = 0; v < kVectors; ++v) value[v] = _mm512_load_ps(values + v * kLanes);
+#pragma GCC unroll 12
+      for (uint32_t r = 0; r < kRows; ++r) {
+        const __m512 weight = _mm512_set1_ps(weights[r * kSegmentTokens]);
+        for (uint32_t v = 0; v < kVectors; ++v) {
+          sum[r][v] = _mm512_fmadd_ps(weight, value[v], sum[r][v]);
+        }
+      }
+    }
+  }
+  for (uint32_t r = 0; r < kRows; ++r) {
+    for (uint32_t v = 0; v < kVectors; ++v) {
+      _mm512_store_ps(task.out + size_t{r} * task.head_dim + dim + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+template <uint32_t kRows>
+void AttendRows(const SegmentTask& task) {
+  alignas(64) float scores[kRows * kSegmentTokens];
+  for (uint32_t b = 0; b < task.blocks; ++b) {
+    ScoreBlock<kRows>(task.queries, reinterpret_cast<const float*>(task.keys[b]), task.head_dim,
+                      scores + b * kBlockTokens);
+  }
+  for (uint32_t r = 0; r < kRows; ++r) {
+    const uint32_t position = task.positions[r];
+    const uint32_t seen = position < task.first_token ? 0 : position - task.first_token + 1;
+    Weigh(scores + r * kSegmentTokens, seen, task.blocks * kBlockTokens, task.max + r,
+          task.sum + r);
+  }
+  uint32_t dim = 0;
+  for (; dim + 2 * kLanes <= task.head_dim; dim += 2 * kLanes)
+    WeighValues<kRows, 2>(task, scores, dim);
+  if (dim < task.head_dim) WeighValues<kRows, 1>(task, scores, dim);
+}
+
+class F32AttentionFormat final : public F32Slices {
+ public:
+  std::string_view name() const override { return "avx512/attention-f32/1"; }
+  void Attend(const SegmentTask& task) const override {
+    using Kernel = void(const SegmentTask&);
+    static constexpr Kernel* kKernels[kAttentionRows] = {
+        AttendRows<1>, AttendRows<2>,  AttendRows<3>,  AttendRows<4>,
+        AttendRows<5>, AttendRows<6>,  AttendRows<7>,  AttendRows<8>,
+        AttendRows<9>, AttendRows<10>, AttendRows<11>, AttendRows<12>};
+    kKernels[task.rows - 1](task);
+  }
+};
+
+}  // namespace
+
+const AttentionFormat& F32Attention() {
+  static const F32AttentionFormat format;
+  return format;
+}
+
+}  // namespace baton::kernels::avx512

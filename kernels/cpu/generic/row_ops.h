@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/api/row_ops.h"
+
+namespace baton::kernels::generic {
+
+RmsNormRowFn RmsNorm;
+SwiGluRowFn SwiGlu;
+AddRowFn Add;
+RopeRowFn RopeAdjacent;
+RopeRowFn RopeHalves;
+
+}  // namespace baton::kernels::generic

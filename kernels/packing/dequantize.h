@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stored weights as float32.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/api/linear.h"
+
+namespace baton::kernels {
+
+float HalfToFloat(uint16_t bits);  // IEEE 754 binary16
+float Bf16ToFloat(uint16_t bits);
+uint16_t FloatToBf16(float value);  // to nearest, ties to even; NaN stays NaN
+
+// Writes the `rows.inputs` values of row `row`, exactly as the type defines
+// them. REQUIRES: row < rows.rows; inputs a multiple of 32 for block types.
+void DequantizeRow(const WeightRows& rows, uint32_t row, float* out);
+
+}  // namespace baton::kernels

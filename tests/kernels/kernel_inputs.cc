@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kernels/kernel_inputs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+namespace baton::kernels {
+namespace {
+
+constexpr uint16_t kHalfOne = 0x3c00;
+
+size_t RowBytes(WeightType type, uint32_t inputs) {
+  switch (type) {
+    case WeightType::kF32:
+      return size_t{inputs} * 4;
+    case WeightType::kF16:
+    case WeightType::kBf16:
+      return size_t{inputs} * 2;
+    case WeightType::kQ8_0:
+      return size_t{inputs} / kGroup * 34;
+    case WeightType::kQ4_0:
+      return size_t{inputs} / kGroup * 18;
+    case WeightType::kQ4_1:
+      return size_t{inputs} / kGroup * 20;
+  }
+  return 0;
+}
+
+// A positive or negative binary16 between 2^-7 and 2^-5.
+uint16_t RandomHalf(std::mt19937& generator) {
+  const uint32_t random = static_cast<uint32_t>(generator());
+  return static_cast<uint16_t>((random & 0x8000) | (kHalfOne - 0x1c00 + (random & 0x7ff)));
+}
+
+void FillBlocks(StoredMatrix& matrix, std::mt19937& generator) {
+  const size_t halves = matrix.type == WeightType::kQ4_1 ? 2 : 1;
+  const size_t block = RowBytes(matrix.type, kGroup);
+  for (std::byte& byte : matrix.data) byte = static_cast<std::byte>(generator());
+  for (size_t at = 0; at < matrix.data.size(); at += block) {
+    for (size_t i = 0; i < halves; ++i) {
+      const uint16_t half = RandomHalf(generator);
+      std::memcpy(&matrix.data[at + 2 * i], &half, sizeof(half));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<float> RandomFloats(size_t count, unsigned seed, float scale) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+WeightRows StoredMatrix::Panel(uint32_t panel) const {
+  const uint32_t first = panel * kPanelOutputs;
+  return {.type = type,
+          .data = data.data() + first * row_bytes,
+          .row_bytes = row_bytes,
+          .rows = std::min(kPanelOutputs, outputs - first),
+          .inputs = inputs};
+}
+
+StoredMatrix RandomMatrix(WeightType type, uint32_t outputs, uint32_t inputs, unsigned seed) {
+  const size_t row_bytes = RowBytes(type, inputs);
+  StoredMatrix matrix{type, outputs, inputs, row_bytes,
+                      std::vector<std::byte>(outputs * row_bytes)};
+  std::mt19937 generator(seed);
+  if (IsBlockType(type)) {
+    FillBlocks(matrix, generator);
+  } else if (type == WeightType::kF32) {
+    const auto values = RandomFloats(size_t{outputs} * inputs, seed);
+    std::memcpy(matrix.data.data(), values.data(), matrix.data.size());
+  } else {
+    for (size_t at = 0; at < matrix.data.size(); at += 2) {
+      const uint16_t half = RandomHalf(generator);  // as bf16: tiny, but normal
+      std::memcpy(&matrix.data[at], &half, sizeof(half));
+    }
+  }
+  return matrix;
+}
+
+std::string WeightTypeName(WeightType type) {
+  static constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+AlignedBytes::AlignedBytes(size_t bytes) : memory_(bytes + 64) {
+  const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+  data_ = memory_.data() + (64 - address % 64) % 64;
+}
+
+std::vector<const Backend*> AvailableBackends() {
+  std::vector<const Backend*> available;
+  for (const Backend* backend : Backends()) {
+    if (backend->available()) available.push_back(backend);
+  }
+  return available;
+}
+
+}  // namespace baton::kernels
