@@ -166,6 +166,11 @@ struct Client::Impl {
     return status;
   }
 
+  // What is known to fail before anything is sent.
+  Status Check(const Request& request) const {
+    return setup_error.ok() ? client::CheckText(request) : setup_error;
+  }
+
   // Runs a unary call under kUnaryTimeout.
   template <typename Call>
   Status Unary(const Call& call) const {
@@ -217,10 +222,8 @@ Result Client::Generate(const Request& request,
                         const std::function<bool(const TokenEvent&)>& on_tokens,
                         const CancelToken& cancel) {
   Answer answer(on_tokens);
-  if (!impl_->setup_error.ok()) {
-    answer.result().status = impl_->setup_error;
-    return std::move(answer.result());
-  }
+  answer.result().status = impl_->Check(request);
+  if (!answer.result().status.ok()) return std::move(answer.result());
   grpc::ClientContext context;
   if (request.deadline) context.set_deadline(std::chrono::system_clock::now() + *request.deadline);
   const CancelScope scope(cancel.state(), &context);
@@ -247,6 +250,7 @@ Result Client::Generate(const Request& request,
 
 std::pair<Status, std::vector<uint32_t>> Client::Tokenize(const Request& request) {
   v1::TokenizeResponse response;
+  if (Status bad = impl_->Check(request); !bad.ok()) return {std::move(bad), {}};
   Status status = impl_->Unary([&](grpc::ClientContext* context) {
     return impl_->stub->Tokenize(context, client::ToTokenizeRequest(request), &response);
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/convert.h"
 
+#include "client/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -77,7 +78,35 @@ const char* ReasonName(v1::FinishReason reason) {
   }
 }
 
+bool TextOk(const std::string& field, const std::string& text, Status* status) {
+  const size_t valid = ValidUtf8Prefix(text);
+  if (valid == text.size()) return true;
+  status->code = StatusCode::kInvalidArgument;
+  status->field = field;
+  status->message = field + " is not valid UTF-8 at byte " + std::to_string(valid);
+  return false;
+}
+
 }  // namespace
+
+Status CheckText(const Request& request) {
+  Status status;
+  if (!TextOk("model", request.model, &status) || !TextOk("prompt", request.prompt, &status) ||
+      !TextOk("request_id", request.request_id, &status)) {
+    return status;
+  }
+  for (size_t i = 0; i < request.messages.size(); ++i) {
+    const std::string field = "messages[" + std::to_string(i) + "]";
+    if (!TextOk(field + ".role", request.messages[i].role, &status) ||
+        !TextOk(field + ".content", request.messages[i].content, &status)) {
+      return status;
+    }
+  }
+  for (size_t i = 0; i < request.stop.size(); ++i) {
+    if (!TextOk("stop.stop[" + std::to_string(i) + "]", request.stop[i], &status)) return status;
+  }
+  return status;
+}
 
 v1::GenerateRequest ToGenerateRequest(const Request& request) {
   v1::GenerateRequest proto;

@@ -9,6 +9,10 @@
 
 namespace baton::client {
 
+// INVALID_ARGUMENT naming the first text that is not UTF-8: proto strings
+// cannot carry it, and the router could not say which field it was.
+Status CheckText(const Request& request);
+
 v1::GenerateRequest ToGenerateRequest(const Request& request);
 v1::ChatRequest ToChatRequest(const Request& request);
 v1::TokenizeRequest ToTokenizeRequest(const Request& request);

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of numbers on a command line: "1,2,3".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace baton::cli {
+
+// Numbers of 32 bits separated by commas or white space; brackets around the
+// list are allowed. INVALID_ARGUMENT names `flag` and the piece at fault.
+absl::StatusOr<std::vector<uint32_t>> ParseIdList(std::string_view flag, std::string_view text);
+
+// "1,2,3".
+std::string JoinIds(const std::vector<uint32_t>& ids);
+
+}  // namespace baton::cli

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/request_flags.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/id_list.h"
+#include "client/cli/request_json.h"
+#include "client/cli/text_source.h"
+#include "common/base/status_macros.h"
+
+namespace baton::cli {
+namespace {
+
+std::optional<float> ToFloat(std::optional<double> value) {
+  if (!value) return std::nullopt;
+  return static_cast<float>(*value);
+}
+
+}  // namespace
+
+void InputFlags::Register(config::CommandLine& line, bool with_ids) {
+  line.Add("Input", "prompt", &prompt_, "Text to continue; - reads standard input");
+  line.Add("Input", "chat", &chat_,
+           "JSON file of a conversation: [{\"role\": ..., \"content\": ...}]; - reads standard "
+           "input");
+  if (with_ids) line.Add("Input", "prompt-ids", &prompt_ids_, "Token ids to continue: 1,2,3");
+}
+
+absl::Status InputFlags::Apply(Request* request) const {
+  if (prompt_.has_value() + prompt_ids_.has_value() + chat_.has_value() > 1) {
+    return absl::InvalidArgumentError("give one of --prompt, --prompt-ids and --chat");
+  }
+  if (prompt_) {
+    request->prompt = *prompt_;
+    if (*prompt_ == "-") {
+      BATON_ASSIGN_OR_RETURN(request->prompt, ReadText("prompt", "-"));
+    }
+  }
+  if (prompt_ids_) {
+    BATON_ASSIGN_OR_RETURN(request->prompt_ids, ParseIdList("prompt-ids", *prompt_ids_));
+  }
+  if (chat_) {
+    BATON_ASSIGN_OR_RETURN(const std::string text, ReadText("chat", *chat_));
+    absl::StatusOr<std::vector<ChatTurn>> turns = ParseConversation(text);
+    if (!turns.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(*chat_, ": ", std::string(turns.status().message())));
+    }
+    request->messages = *std::move(turns);
+  }
+  return absl::OkStatus();
+}
+
+void SamplingFlags::Register(config::CommandLine& line) {
+  line.Add("Answer", "max-tokens", &max_tokens_, "Most tokens to generate");
+  line.Add("Answer", "stop", &stop_, "Ends before this text; may be given several times");
+  line.Add("Answer", "stop-token-ids", &stop_token_ids_, "Ends after any of these tokens: 1,2");
+  line.Add("Answer", "ignore-eos", &ignore_eos_, "Goes on after the model's own end tokens");
+  line.Add("Answer", "logprobs", &logprobs_,
+           "Log-probability of each token, with this many alternatives (0 to 20)");
+  line.Add("Sampling", "temperature", &temperature_, "0 is greedy; the router's default is 0");
+  line.Add("Sampling", "top-k", &top_k_, "Draws from the k most probable tokens; 0 from all");
+  line.Add("Sampling", "top-p", &top_p_, "Draws from the smallest set that reaches top-p");
+  line.Add("Sampling", "seed", &seed_, "Equal seeds give equal answers");
+  line.Add("Sampling", "repetition-penalty", &repetition_penalty_, "Over 1: repeats less");
+  line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
+  line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
+                 "split: prefill worker, then decode worker; local: decode worker alone");
+  line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
+}
+
+absl::Status SamplingFlags::Apply(Request* request) const {
+  request->model = model_;
+  request->temperature = ToFloat(temperature_);
+  request->top_p = ToFloat(top_p_);
+  request->repetition_penalty = ToFloat(repetition_penalty_);
+  request->top_k = top_k_;
+  request->logprobs = logprobs_;
+  request->max_tokens = max_tokens_;
+  request->seed = seed_;
+  request->stop = stop_;
+  request->ignore_eos = ignore_eos_;
+  BATON_ASSIGN_OR_RETURN(request->stop_token_ids, ParseIdList("stop-token-ids", stop_token_ids_));
+  BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
+  if (deadline_) {
+    BATON_ASSIGN_OR_RETURN(request->deadline, ParseDeadline(*deadline_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::cli

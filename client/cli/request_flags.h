@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that make a Request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/baton/client.h"
+#include "common/config/command_line.h"
+
+namespace baton::cli {
+
+// --prompt, --prompt-ids, --chat: at most one of them.
+class InputFlags final {
+ public:
+  void Register(config::CommandLine& line, bool with_ids);
+  bool given() const { return prompt_ || prompt_ids_ || chat_; }
+  // INVALID_ARGUMENT when several are given or one cannot be read.
+  absl::Status Apply(Request* request) const;
+
+ private:
+  std::optional<std::string> prompt_, prompt_ids_, chat_;
+};
+
+// How tokens are chosen, when the answer ends, and which way it takes.
+class SamplingFlags final {
+ public:
+  void Register(config::CommandLine& line);
+  absl::Status Apply(Request* request) const;
+
+ private:
+  std::string model_, path_ = "auto";
+  std::optional<double> temperature_, top_p_, repetition_penalty_;
+  std::optional<uint32_t> top_k_, logprobs_, max_tokens_;
+  std::optional<uint64_t> seed_;
+  std::vector<std::string> stop_;
+  std::string stop_token_ids_;
+  bool ignore_eos_ = false;
+  std::optional<std::string> deadline_;
+};
+
+}  // namespace baton::cli

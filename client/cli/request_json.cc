@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/request_json.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/status_macros.h"
+#include "common/config/nearest.h"
+
+namespace baton::cli {
+namespace {
+
+using Json = nlohmann::json;
+using Setter = absl::Status (*)(const std::string& key, const Json& value, Request* request);
+
+absl::Status Wrong(const std::string& key, const std::string& wanted, const Json& value) {
+  std::string got = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  constexpr size_t kMost = 60;
+  if (got.size() > kMost) got = absl::StrCat(got.substr(0, kMost), "...");
+  return absl::InvalidArgumentError(absl::StrCat(key, " must be ", wanted, ", got ", got));
+}
+
+absl::Status UnknownKey(const std::string& key, const std::vector<std::string>& known) {
+  const std::string near = config::Nearest(key, known);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown key \"", key, "\"", near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+}
+
+template <typename T>
+absl::StatusOr<T> Whole(const std::string& key, const Json& value) {
+  const bool fits = value.is_number_unsigned() &&
+                    value.get<uint64_t>() <= uint64_t{std::numeric_limits<T>::max()};
+  if (!fits) {
+    return Wrong(key, absl::StrCat("a whole number from 0 to ", std::numeric_limits<T>::max()),
+                 value);
+  }
+  return value.get<T>();
+}
+
+template <typename T>
+absl::Status SetWhole(const std::string& key, const Json& value, std::optional<T>* out) {
+  BATON_ASSIGN_OR_RETURN(*out, Whole<T>(key, value));
+  return absl::OkStatus();
+}
+
+absl::Status SetFloat(const std::string& key, const Json& value, std::optional<float>* out) {
+  if (!value.is_number()) return Wrong(key, "a number", value);
+  *out = value.get<float>();
+  return absl::OkStatus();
+}
+
+absl::Status SetString(const std::string& key, const Json& value, std::string* out) {
+  if (!value.is_string()) return Wrong(key, "a string", value);
+  *out = value.get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::Status SetIds(const std::string& key, const Json& value, std::vector<uint32_t>* out) {
+  if (!value.is_array()) return Wrong(key, "a list of token ids", value);
+  out->clear();
+  for (size_t i = 0; i < value.size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(uint32_t id, Whole<uint32_t>(absl::StrCat(key, "[", i, "]"), value[i]));
+    out->push_back(id);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStop(const std::string& key, const Json& value, Request* request) {
+  request->stop.clear();
+  if (value.is_string()) {
+    request->stop.push_back(value.get<std::string>());
+    return absl::OkStatus();
+  }
+  if (!value.is_array()) return Wrong(key, "a string or a list of strings", value);
+  for (size_t i = 0; i < value.size(); ++i) {
+    std::string text;
+    BATON_RETURN_IF_ERROR(SetString(absl::StrCat(key, "[", i, "]"), value[i], &text));
+    request->stop.push_back(std::move(text));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChatTurn> ParseTurn(const std::string& where, const Json& value) {
+  if (!value.is_object()) return Wrong(where, "an object with role and content", value);
+  ChatTurn turn;
+  bool has_role = false, has_content = false;
+  for (const auto& [key, field] : value.items()) {
+    const std::string name = absl::StrCat(where, ".", key);
+    if (key == "role") {
+      BATON_RETURN_IF_ERROR(SetString(name, field, &turn.role));
+      has_role = true;
+    } else if (key == "content") {
+      BATON_RETURN_IF_ERROR(SetString(name, field, &turn.content));
+      has_content = true;
+    } else {
+      return UnknownKey(key, {"role", "content"});
+    }
+  }
+  if (!has_role) return absl::InvalidArgumentError(absl::StrCat(where, ".role is missing"));
+  if (!has_content) return absl::InvalidArgumentError(absl::StrCat(where, ".content is missing"));
+  return turn;
+}
+
+absl::StatusOr<std::vector<ChatTurn>> ParseTurns(const Json& value) {
+  if (!value.is_array() || value.empty()) {
+    return Wrong("messages", "a list of {\"role\", \"content\"} that is not empty", value);
+  }
+  std::vector<ChatTurn> turns;
+  for (size_t i = 0; i < value.size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(ChatTurn turn, ParseTurn(absl::StrCat("messages[", i, "]"), value[i]));
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+void ClearInput(Request* request) {
+  request->prompt.clear();
+  request->prompt_ids.reset();
+  request->messages.clear();
+}
+
+absl::Status SetPromptIds(const std::string& key, const Json& value, Request* request) {
+  return SetIds(key, value, &request->prompt_ids.emplace());
+}
+
+absl::Status SetMessages(const std::string&, const Json& value, Request* request) {
+  BATON_ASSIGN_OR_RETURN(request->messages, ParseTurns(value));
+  return absl::OkStatus();
+}
+
+absl::Status SetIgnoreEos(const std::string& key, const Json& value, Request* request) {
+  if (!value.is_boolean()) return Wrong(key, "true or false", value);
+  request->ignore_eos = value.get<bool>();
+  return absl::OkStatus();
+}
+
+absl::Status SetPath(const std::string& key, const Json& value, Request* request) {
+  std::string name;
+  BATON_RETURN_IF_ERROR(SetString(key, value, &name));
+  BATON_ASSIGN_OR_RETURN(request->path, ParsePath(name));
+  return absl::OkStatus();
+}
+
+absl::Status SetDeadline(const std::string& key, const Json& value, Request* request) {
+  std::string text;
+  BATON_RETURN_IF_ERROR(SetString(key, value, &text));
+  BATON_ASSIGN_OR_RETURN(request->deadline, ParseDeadline(text));
+  return absl::OkStatus();
+}
+
+// A setter for one member of Request through one of the Set functions above.
+#define BATON_KEY(name, set)                                    \
+  {                                                             \
+#name, [](const std::string& key, const Json& value,        \
+              Request* r) { return set(key, value, &r->name); } \
+  }
+
+const std::vector<std::pair<std::string, Setter>>& Setters() {
+  static const auto* const kSetters = new std::vector<std::pair<std::string, Setter>>{
+      BATON_KEY(model, SetString),
+      BATON_KEY(prompt, SetString),
+      {"prompt_ids", SetPromptIds},
+      {"messages", SetMessages},
+      BATON_KEY(temperature, SetFloat),
+      BATON_KEY(top_k, SetWhole),
+      BATON_KEY(top_p, SetFloat),
+      BATON_KEY(seed, SetWhole),
+      BATON_KEY(repetition_penalty, SetFloat),
+      BATON_KEY(logprobs, SetWhole),
+      BATON_KEY(max_tokens, SetWhole),
+      {"stop", SetStop},
+      BATON_KEY(stop_token_ids, SetIds),
+      {"ignore_eos", SetIgnoreEos},
+      {"path", SetPath},
+      BATON_KEY(request_id, SetString),
+      {"deadline", SetDeadline},
+  };
+  return *kSetters;
+}
+#undef BATON_KEY
+
+absl::Status ApplyKey(const std::string& key, const Json& value, Request* request) {
+  for (const auto& [name, setter] : Setters()) {
+    if (name == key) return setter(key, value, request);
+  }
+  std::vector<std::string> known;
+  for (const auto& [name, setter] : Setters()) known.push_back(name);
+  return UnknownKey(key, known);
+}
+
+}  // namespace
+
+absl::Status ApplyRequestJson(std::string_view line, Request* request) {
+  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError("not a JSON object in valid UTF-8");
+  }
+  const size_t inputs =
+      object.count("prompt") + object.count("prompt_ids") + object.count("messages");
+  if (inputs > 1) {
+    return absl::InvalidArgumentError("give one of prompt, prompt_ids and messages, not several");
+  }
+  if (inputs == 1) ClearInput(request);
+  for (const auto& [key, value] : object.items()) {
+    BATON_RETURN_IF_ERROR(ApplyKey(key, value, request));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ChatTurn>> ParseConversation(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_array()) return ParseTurns(json);
+  if (!json.is_object() || !json.contains("messages")) {
+    return absl::InvalidArgumentError(
+        "not a JSON list of messages, nor an object with \"messages\"");
+  }
+  return ParseTurns(json["messages"]);
+}
+
+absl::StatusOr<Path> ParsePath(std::string_view name) {
+  if (name == "auto") return Path::kAuto;
+  if (name == "split") return Path::kSplit;
+  if (name == "local") return Path::kLocal;
+  return absl::InvalidArgumentError(
+      absl::StrCat("path must be auto, split or local, got \"", std::string(name), "\""));
+}
+
+absl::StatusOr<std::chrono::milliseconds> ParseDeadline(std::string_view text) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(std::string(text), &duration) || duration < absl::Milliseconds(1) ||
+      duration > absl::Hours(24 * 365)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "deadline must be a time such as \"500ms\" or \"30s\", got \"", std::string(text), "\""));
+  }
+  return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/result_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/quantile.h"
+
+namespace baton::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Milliseconds with three decimals: more are noise.
+double Rounded(double ms) { return std::round(ms * 1000) / 1000; }
+
+Json GapsToJson(const std::vector<double>& gaps) {
+  return {{"p50", Rounded(Quantile(gaps, 0.5))},
+          {"p99", Rounded(Quantile(gaps, 0.99))},
+          {"max", Rounded(Quantile(gaps, 1))}};
+}
+
+Json TimingToJson(const Result::Timing& timing) {
+  return {{"queue", Rounded(timing.queue)},       {"prefill", Rounded(timing.prefill)},
+          {"transfer", Rounded(timing.transfer)}, {"first_token", Rounded(timing.first_token)},
+          {"decode", Rounded(timing.decode)},     {"total", Rounded(timing.total)}};
+}
+
+Json LogprobsToJson(const std::vector<TokenLogprobs>& logprobs) {
+  Json list = Json::array();
+  for (const TokenLogprobs& token : logprobs) {
+    Json top = Json::array();
+    for (const auto& [id, logprob] : token.top) {
+      top.push_back({{"token_id", id}, {"logprob", logprob}});
+    }
+    list.push_back({{"logprob", token.logprob}, {"top", std::move(top)}});
+  }
+  return list;
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string ErrorToJson(const Status& status) {
+  Json error = {{"code", StatusCodeName(status.code)}, {"message", status.message}};
+  if (!status.field.empty()) error["field"] = status.field;
+  if (status.retry_after) error["retry_after_ms"] = status.retry_after->count();
+  return Dump({{"error", std::move(error)}});
+}
+
+std::string ResultToJson(const Result& result) {
+  if (!result.status.ok()) return ErrorToJson(result.status);
+  Json json = {{"token_ids", result.token_ids},
+               {"text", result.text},
+               {"finish_reason", result.finish_reason},
+               {"usage",
+                {{"prompt_tokens", result.prompt_tokens},
+                 {"cached_prompt_tokens", result.cached_prompt_tokens},
+                 {"completion_tokens", result.completion_tokens}}},
+               {"timing_ms", TimingToJson(result.timing)},
+               {"itl_ms", GapsToJson(result.token_gaps_ms)},
+               {"path",
+                {{"prefill_worker", result.prefill_worker},
+                 {"decode_worker", result.decode_worker},
+                 {"transport", result.transport}}}};
+  if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
+  return Dump(json);
+}
+
+std::string TimingSummary(const Result& result) {
+  const Result::Timing& timing = result.timing;
+  std::string text = absl::StrFormat(
+      "prompt %u tokens (%u cached), answer %u tokens (%s) in %.0f ms: queue %.1f, prefill %.1f, "
+      "transfer %.1f, first token %.1f, decode %.1f",
+      result.prompt_tokens, result.cached_prompt_tokens, result.completion_tokens,
+      result.finish_reason, timing.total, timing.queue, timing.prefill, timing.transfer,
+      timing.first_token, timing.decode);
+  if (result.completion_tokens > 1 && timing.decode > 0) {
+    absl::StrAppendFormat(&text, " ms (%.1f tokens/s)",
+                          (result.completion_tokens - 1) / timing.decode * 1000);
+  } else {
+    absl::StrAppend(&text, " ms");
+  }
+  if (result.prefill_worker.empty()) {
+    absl::StrAppend(&text, "; ", result.decode_worker, " alone");
+  } else {
+    absl::StrAppend(&text, "; ", result.prefill_worker, " -> ", result.decode_worker);
+    if (!result.transport.empty()) absl::StrAppend(&text, " over ", result.transport);
+  }
+  return text;
+}
+
+std::string StatusLine(const Status& status) {
+  std::string text = absl::StrCat(StatusCodeName(status.code), ": ", status.message);
+  if (!status.field.empty()) absl::StrAppend(&text, " (field ", status.field, ")");
+  if (status.retry_after) {
+    absl::StrAppend(&text, " (try again in ", status.retry_after->count(), " ms)");
+  }
+  return text;
+}
+
+}  // namespace baton::cli

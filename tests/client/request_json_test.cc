@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/request_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/cli/id_list.h"
+
+namespace baton::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string Problem(const std::string& line) {
+  Request request;
+  const absl::Status status = ApplyRequestJson(line, &request);
+  EXPECT_FALSE(status.ok()) << line;
+  return std::string(status.message());
+}
+
+TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
+  Request request;
+  ASSERT_TRUE(ApplyRequestJson(
+                  R"({"prompt_ids":[1,2,3],"max_tokens":48,"temperature":0,"ignore_eos":true,
+                      "top_k":5,"top_p":0.5,"seed":18446744073709551615,"repetition_penalty":1.1,
+                      "logprobs":2,"stop":["a","b"],"stop_token_ids":[7],"path":"split",
+                      "model":"m","request_id":"r","deadline":"1.5s"})",
+                  &request)
+                  .ok());
+  EXPECT_THAT(*request.prompt_ids, ElementsAre(1, 2, 3));
+  EXPECT_EQ(request.max_tokens, 48u);
+  EXPECT_EQ(request.temperature, 0.0f);
+  EXPECT_TRUE(request.ignore_eos);
+  EXPECT_EQ(request.top_k, 5u);
+  EXPECT_EQ(request.top_p, 0.5f);
+  EXPECT_EQ(request.seed, 18446744073709551615ull);
+  EXPECT_EQ(request.repetition_penalty, 1.1f);
+  EXPECT_EQ(request.logprobs, 2u);
+  EXPECT_THAT(request.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(request.stop_token_ids, ElementsAre(7));
+  EXPECT_EQ(request.path, Path::kSplit);
+  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.request_id, "r");
+  EXPECT_EQ(request.deadline, std::chrono::milliseconds(1500));
+}
+
+TEST(RequestJson, LineOverridesFlagsAndKeepsTheRest) {
+  Request request;
+  request.max_tokens = 5;
+  request.top_k = 3;
+  request.prompt_ids = {9};
+  ASSERT_TRUE(ApplyRequestJson(R"({"prompt":"hi","max_tokens":6,"stop":"x"})", &request).ok());
+  EXPECT_EQ(request.max_tokens, 6u);
+  EXPECT_EQ(request.top_k, 3u);
+  EXPECT_EQ(request.prompt, "hi");
+  EXPECT_FALSE(request.prompt_ids.has_value());
+  EXPECT_THAT(request.stop, ElementsAre("x"));
+}
+
+TEST(RequestJson, UnknownKeyIsNamedWithTheNearestKnown) {
+  EXPECT_EQ(Problem(R"({"prompt":"a","max_token":3})"),
+            "unknown key \"max_token\"; did you mean \"max_tokens\"?");
+  EXPECT_EQ(Problem(R"({"zzzzzzzzzzzz":3})"), "unknown key \"zzzzzzzzzzzz\"");
+}
+
+TEST(RequestJson, WrongValuesAreNamedWithWhatIsWanted) {
+  EXPECT_EQ(Problem(R"({"max_tokens":-1})"),
+            "max_tokens must be a whole number from 0 to 4294967295, got -1");
+  EXPECT_THAT(Problem(R"({"max_tokens":4294967296})"), HasSubstr("4294967295"));
+  EXPECT_THAT(Problem(R"({"max_tokens":1.5})"), HasSubstr("whole number"));
+  EXPECT_THAT(Problem(R"({"temperature":"hot"})"), HasSubstr("temperature must be a number"));
+  EXPECT_THAT(Problem(R"({"prompt_ids":[1,-2]})"), HasSubstr("prompt_ids[1]"));
+  EXPECT_THAT(Problem(R"({"prompt_ids":"1,2"})"), HasSubstr("list of token ids"));
+  EXPECT_THAT(Problem(R"({"path":"remote"})"), HasSubstr("auto, split or local"));
+  EXPECT_THAT(Problem(R"({"deadline":"soon"})"), HasSubstr("deadline"));
+  EXPECT_THAT(Problem(R"({"stop":[1]})"), HasSubstr("stop[0]"));
+  EXPECT_THAT(Problem(R"({"ignore_eos":1})"), HasSubstr("true or false"));
+}
+
+TEST(RequestJson, RefusesWhatIsNoObjectAndSeveralInputs) {
+  EXPECT_THAT(Problem("[1]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(Problem("{\"prompt\":"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(Problem("{\"prompt\":\"\xff\"}"), HasSubstr("valid UTF-8"));
+  EXPECT_THAT(Problem(R"({"prompt":"a","prompt_ids":[1]})"), HasSubstr("one of"));
+}
+
+TEST(RequestJson, ConversationIsAListOrAnObjectWithMessages) {
+  const std::string list = R"([{"role":"user","content":"hi"}])";
+  for (const std::string& text : {list, "{\"messages\":" + list + "}"}) {
+    const auto turns = ParseConversation(text);
+    ASSERT_TRUE(turns.ok()) << turns.status();
+    ASSERT_EQ(turns->size(), 1u);
+    EXPECT_EQ(turns->front().role, "user");
+    EXPECT_EQ(turns->front().content, "hi");
+  }
+  EXPECT_FALSE(ParseConversation("[]").ok());
+  EXPECT_FALSE(ParseConversation("{}").ok());
+  EXPECT_THAT(std::string(ParseConversation(R"([{"role":"user"}])").status().message()),
+              HasSubstr("messages[0].content is missing"));
+  EXPECT_THAT(std::string(ParseConversation(R"([{"role":"u","context":""}])").status().message()),
+              HasSubstr("did you mean \"content\"?"));
+}
+
+TEST(IdList, ReadsCommasBlanksAndBrackets) {
+  EXPECT_THAT(*ParseIdList("ids", "1,2, 3\n4"), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(*ParseIdList("ids", "[5, 6]"), ElementsAre(5, 6));
+  EXPECT_TRUE(ParseIdList("ids", "")->empty());
+  EXPECT_EQ(JoinIds({1, 2}), "1,2");
+  for (const char* bad : {"1,x", "-1", "4294967296", "1.5"}) {
+    EXPECT_THAT(std::string(ParseIdList("ids", bad).status().message()), HasSubstr("--ids: "));
+  }
+}
+
+}  // namespace
+}  // namespace baton::cli

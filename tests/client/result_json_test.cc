@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cli/result_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace baton::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+Result Answer() {
+  Result result;
+  result.token_ids = {1, 2, 3};
+  result.text = "日\n";
+  result.finish_reason = "length";
+  result.prompt_tokens = 4;
+  result.cached_prompt_tokens = 2;
+  result.completion_tokens = 3;
+  result.timing = {1, 2, 3, 4.00049, 5, 6};
+  result.token_gaps_ms = {10, 20};
+  result.prefill_worker = "p";
+  result.decode_worker = "d";
+  result.transport = "tcp";
+  return result;
+}
+
+TEST(ResultJson, HasTheDocumentedShapeOnOneLine) {
+  const std::string text = ResultToJson(Answer());
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(Json::parse(text), Json::parse(R"({
+    "token_ids": [1, 2, 3], "text": "日\n", "finish_reason": "length",
+    "usage": {"prompt_tokens": 4, "cached_prompt_tokens": 2, "completion_tokens": 3},
+    "timing_ms": {"queue": 1.0, "prefill": 2.0, "transfer": 3.0, "first_token": 4.0,
+                  "decode": 5.0, "total": 6.0},
+    "itl_ms": {"p50": 15.0, "p99": 19.9, "max": 20.0},
+    "path": {"prefill_worker": "p", "decode_worker": "d", "transport": "tcp"}})"));
+}
+
+TEST(ResultJson, LogprobsComeWhenThereAreSome) {
+  Result result = Answer();
+  result.logprobs = {{-0.5f, {{7, -0.5f}, {8, -1.5f}}}};
+  const Json json = Json::parse(ResultToJson(result));
+  EXPECT_EQ(json["logprobs"], Json::parse(R"([{"logprob": -0.5, "top": [
+    {"token_id": 7, "logprob": -0.5}, {"token_id": 8, "logprob": -1.5}]}])"));
+}
+
+TEST(ResultJson, FailureIsAnErrorAndNothingElse) {
+  Result result = Answer();
+  result.status.code = StatusCode::kInvalidArgument;
+  result.status.message = "top_p";
+  EXPECT_EQ(Json::parse(ResultToJson(result)),
+            Json::parse(R"({"error": {"code": "INVALID_ARGUMENT", "message": "top_p"}})"));
+  result.status.field = "sampling.top_p";
+  result.status.retry_after = std::chrono::milliseconds(250);
+  const Json error = Json::parse(ResultToJson(result))["error"];
+  EXPECT_EQ(error["field"], "sampling.top_p");
+  EXPECT_EQ(error["retry_after_ms"], 250);
+}
+
+TEST(ResultJson, SummarySaysWhereTheTimeWent) {
+  EXPECT_EQ(TimingSummary(Answer()),
+            "prompt 4 tokens (2 cached), answer 3 tokens (length) in 6 ms: queue 1.0, prefill 2.0, "
+            "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); p -> d over tcp");
+}
+
+}  // namespace
+}  // namespace baton::cli
