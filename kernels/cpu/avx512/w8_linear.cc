@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// 8-bit weights (Q8_0) times s8 activations.
+//
+// A panel holds one record per group of 32 inputs:
+//   64 B     f16 scale d of each of the 32 outputs
+//   1024 B   u8 [8][32][4]: weight 4 w + j of output c, plus 128
+// The product of a group is d * scale * sum (u8 - 128) a, the integer exact.
+#include <cstring>
+
+#include "kernels/cpu/avx512/formats.h"
+#include "kernels/cpu/avx512/s8_activations.h"
+#include "kernels/cpu/avx512/simd.h"
+
+namespace baton::kernels::avx512 {
+namespace {
+
+constexpr size_t kHalves = kPanelOutputs * 2;  // bytes of 32 f16
+constexpr size_t kRecord = kHalves + kPanelOutputs * kGroup;
+
+constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGroup; }
+
+template <int R>
+__attribute__((noinline)) void MultiplyTile(const std::byte* w, uint32_t groups, const uint32_t* a,
+                                            float* out, Prefetcher prefetch) {
+  __m512 sum[R][2];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+#pragma GCC unroll 1
+  for (uint32_t g = 0; g < groups; ++g, w += kRecord, a += S8Tile::kWords * R) {
+    prefetch.Step();
+    __m512i dot[R][2];
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = Broadcast(a + S8Tile::kShift8 * R + r);
+#pragma GCC unroll 8
+    for (int b = 0; b < 8; ++b) {
+      const __m512i v0 = _mm512_load_si512(w + kHalves + b * 128);
+      const __m512i v1 = _mm512_load_si512(w + kHalves + b * 128 + 64);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m512i x = Broadcast(a + b * R + r);
+        dot[r][0] = DotU8S8(dot[r][0], v0, x);
+        dot[r][1] = DotU8S8(dot[r][1], v1, x);
+      }
+    }
+    const __m512 d0 = LoadHalf(w), d1 = LoadHalf(w + 32);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512 scale = BroadcastFloat(a + S8Tile::kScale * R + r);
+      sum[r][0] =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][0]), _mm512_mul_ps(d0, scale), sum[r][0]);
+      sum[r][1] =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][1]), _mm512_mul_ps(d1, scale), sum[r][1]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    _mm512_store_ps(out + r * kPanelOutputs, sum[r][0]);
+    _mm512_store_ps(out + r * kPanelOutputs + kLanes, sum[r][1]);
+  }
+}
+
+class W8Format final : public LinearFormat {
+ public:
+  std::string_view name() const override { return "avx512/w8a8-g32/1"; }
+  const ActivationFormat& activation() const override { return S8Activations(); }
+  size_t PanelBytes(uint32_t inputs) const override { return size_t{Groups(inputs)} * kRecord; }
+  void PackPanel(const WeightRows& rows, std::byte* out) const override;
+  void Multiply(const std::byte* panel, uint32_t inputs, const std::byte* tile, uint32_t tile_rows,
+                float* out, const std::byte* next, size_t next_bytes) const override {
+    using Kernel = void (*)(const std::byte*, uint32_t, const uint32_t*, float*, Prefetcher);
+    static constexpr Kernel kKernels[kTileRows] = {MultiplyTile<1>, MultiplyTile<2>,
+                                                   MultiplyTile<3>, MultiplyTile<4>,
+                                                   MultiplyTile<5>, MultiplyTile<6>};
+    const uint32_t groups = Groups(inputs);
+    kKernels[tile_rows - 1](panel, groups, reinterpret_cast<const uint32_t*>(tile), out,
+                            Prefetcher(next, next_bytes, groups));
+  }
+};
+
+// A stored block is d (f16), then 32 s8.
+void W8Format::PackPanel(const WeightRows& rows, std::byte* out) const {
+  constexpr size_t kBlock = 2 + kGroup;
+  const uint32_t groups = Groups(rows.inputs);
+  std::memset(out, 0, PanelBytes(rows.inputs));
+  for (uint32_t c = 0; c < rows.rows; ++c) {
+    for (uint32_t g = 0; g < groups; ++g) {
+      const std::byte* block = rows.data + c * rows.row_bytes + g * kBlock;
+      std::byte* record = out + g * kRecord;
+      std::memcpy(record + c * 2, block, 2);
+      for (uint32_t k = 0; k < kGroup; ++k) {
+        record[kHalves + k / 4 * 128 + c * 4 + k % 4] = block[2 + k] ^ std::byte{128};
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const LinearFormat& W8Linear() {
+  static const W8Format format;
+  return format;
+}
+
+}  // namespace baton::kernels::avx512

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fast linear formats against float64 products of the stored weights and
+// of activations rounded by the documented rule.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "kernels/cpu/avx512/avx512_backend.h"
+#include "tests/kernels/avx512/stored_weights.h"
+
+namespace baton::kernels {
+namespace {
+
+using testing::AlignedArray;
+using testing::RandomWeights;
+using testing::StoredWeights;
+
+using Rows = std::vector<std::vector<float>>;  // rows of equal width
+
+bool IsBlockType(WeightType type) {
+  return type == WeightType::kQ8_0 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
+}
+
+Rows RandomRows(uint32_t rows, uint32_t inputs, float deviation, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  Rows x(rows, std::vector<float>(inputs));
+  for (auto& row : x) {
+    for (float& value : row) value = normal(random);
+  }
+  return x;
+}
+
+// What the format should compute for one output, and the sum of |a| |w|.
+struct Expected {
+  double value = 0, magnitude = 0;
+};
+
+// s8 rule: q = round(x * 127 / max) in float32, standing for q * max / 127;
+// what the weights of a group have in common (Q4_1: m + 8 d) multiplies the
+// unrounded activations.
+Expected ExpectS8(const StoredWeights& w, uint32_t output, const std::vector<float>& x) {
+  Expected expected;
+  for (uint32_t first = 0; first < w.inputs; first += 32) {
+    float max = 0;
+    for (uint32_t k = first; k < first + 32; ++k) max = std::max(max, std::abs(x[k]));
+    const float inverse = max < 1e-36f ? 0 : 127 / max;
+    const double scale = max < 1e-36f ? 0 : static_cast<double>(max) / 127;
+    const double* values = &w.values[size_t{output} * w.inputs + first];
+    const double d = w.scales[(size_t{output} * w.inputs + first) / 32];
+    // Any integer q with d * (q - 8) + m' = value: m' = value mod d, centered.
+    double common = 0;
+    if (w.type == WeightType::kQ4_1) {
+      const int nibble =
+          static_cast<int>(w.data[output * w.row_bytes + first / 32 * 20 + 4] & std::byte{15});
+      common = values[0] - d * (nibble - 8);
+    }
+    for (uint32_t k = 0; k < 32; ++k) {
+      const double q = std::nearbyint(x[first + k] * inverse);
+      expected.value += (values[k] - common) * q * scale + common * x[first + k];
+      expected.magnitude += std::abs(values[k] * x[first + k]);
+    }
+  }
+  return expected;
+}
+
+Expected ExpectBf16(const StoredWeights& w, uint32_t output, const std::vector<float>& x) {
+  Expected expected;
+  for (uint32_t k = 0; k < w.inputs; ++k) {
+    const double weight =
+        testing::Bf16ToDouble(testing::DoubleToBf16(w.values[size_t{output} * w.inputs + k]));
+    const double value = testing::Bf16ToDouble(testing::DoubleToBf16(x[k]));
+    expected.value += weight * value;
+    expected.magnitude += std::abs(weight * value);
+  }
+  return expected;
+}
+
+class LinearTest : public ::testing::TestWithParam<WeightType> {
+ protected:
+  void SetUp() override {
+    if (Avx512Backend() == nullptr || !Avx512Backend()->available()) {
+      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI and BF16";
+    }
+    format_ = &Avx512Backend()->Linear(GetParam(), Precision::kFast);
+  }
+
+  std::vector<uint32_t> Sizes() const {
+    if (IsBlockType(GetParam())) return {32, 64, 96, 576, 1536};
+    return {1, 31, 32, 33, 100, 576, 1537};
+  }
+
+  Expected Expect(const StoredWeights& w, uint32_t output, const std::vector<float>& x) const {
+    return IsBlockType(GetParam()) ? ExpectS8(w, output, x) : ExpectBf16(w, output, x);
+  }
+
+  AlignedArray<std::byte> Pack(const StoredWeights& w) const {
+    AlignedArray<std::byte> panel(format_->PanelBytes(w.inputs));
+    format_->PackPanel(w.rows(), panel.data());
+    return panel;
+  }
+
+  // Product of a panel with `x` as one tile: [rows, 32].
+  std::vector<float> Multiply(AlignedArray<std::byte>& panel, const Rows& x,
+                              const std::byte* next = nullptr, size_t next_bytes = 0) const {
+    const auto inputs = static_cast<uint32_t>(x[0].size());
+    const auto rows = static_cast<uint32_t>(x.size());
+    const ActivationFormat& activation = format_->activation();
+    AlignedArray<std::byte> tile(activation.TileBytes(inputs));
+    const uint32_t padded = activation.PaddedInputs(inputs);
+    for (uint32_t r = 0; r < rows; ++r) {
+      std::vector<float> row = x[r];
+      row.resize(padded);
+      for (uint32_t g = 0; g < padded / kGroup; ++g) {
+        activation.PackGroup(&row[g * kGroup], tile.data(), inputs, rows, r, g);
+      }
+    }
+    AlignedArray<float> out(size_t{rows} * kPanelOutputs);
+    format_->Multiply(panel.data(), inputs, tile.data(), rows, out.data(), next, next_bytes);
+    return {out.data(), out.data() + out.size()};
+  }
+
+  void CheckAgainstReference(const StoredWeights& w, const Rows& x) {
+    AlignedArray<std::byte> panel = Pack(w);
+    const std::vector<float> out = Multiply(panel, x);
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (uint32_t c = 0; c < w.outputs; ++c) {
+        const Expected expected = Expect(w, c, x[r]);
+        // 1e-33: bf16 instructions and tiny groups take denormals as zero.
+        ASSERT_NEAR(out[r * kPanelOutputs + c], expected.value, 1e-5 * expected.magnitude + 1e-33)
+            << "inputs " << w.inputs << ", rows " << x.size() << ", row " << r << ", output " << c;
+      }
+    }
+  }
+
+  const LinearFormat* format_ = nullptr;
+};
+
+TEST_P(LinearTest, AgreesWithReferenceAtEverySizeAndTileHeight) {
+  for (uint32_t inputs : Sizes()) {
+    const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, inputs, inputs);
+    for (uint32_t rows = 1; rows <= kTileRows; ++rows) {
+      CheckAgainstReference(w, RandomRows(rows, inputs, 1, rows));
+    }
+  }
+}
+
+TEST_P(LinearTest, AgreesWithReferenceForLargeTinyAndMixedActivations) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 1);
+  CheckAgainstReference(w, RandomRows(6, 96, 1e4f, 2));
+  CheckAgainstReference(w, RandomRows(6, 96, 1e-25f, 3));
+  CheckAgainstReference(w, RandomRows(6, 96, 1e-39f, 4));  // denormals
+  Rows mixed = RandomRows(6, 96, 1, 5);
+  for (auto& row : mixed) {
+    for (uint32_t k = 0; k < 32; ++k) row[k] *= 1e-40f;
+    for (uint32_t k = 32; k < 64; ++k) row[k] = (k == 40) ? 3e4f : 0;
+  }
+  CheckAgainstReference(w, mixed);
+}
+
+TEST_P(LinearTest, IsExactToFloatForActivationsThatNeedNoRounding) {
+  // Multiples of 2^-7 with a maximum of 127 * 2^-7 are themselves in s8 and in
+  // bf16. So are the weights of all types but F32 and F16, which are rounded.
+  const bool rounds = GetParam() == WeightType::kF32 || GetParam() == WeightType::kF16;
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 576, 6);
+  std::mt19937 random(7);
+  Rows x(5, std::vector<float>(576));
+  for (auto& row : x) {
+    for (float& value : row) value = (static_cast<int>(random() % 255) - 127) / 128.0f;
+    for (uint32_t g = 0; g < 18; ++g) row[g * 32 + g] = 127 / 128.0f;
+  }
+  AlignedArray<std::byte> panel = Pack(w);
+  const std::vector<float> out = Multiply(panel, x);
+  for (size_t r = 0; r < x.size(); ++r) {
+    for (uint32_t c = 0; c < kPanelOutputs; ++c) {
+      double value = 0, magnitude = 0;
+      for (uint32_t k = 0; k < 576; ++k) {
+        const double stored = w.values[c * 576 + k];
+        const double weight =
+            rounds ? testing::Bf16ToDouble(testing::DoubleToBf16(stored)) : stored;
+        value += weight * x[r][k];
+        magnitude += std::abs(weight * x[r][k]);
+      }
+      ASSERT_NEAR(out[r * kPanelOutputs + c], value, 1e-6 * magnitude) << r << ", " << c;
+    }
+  }
+}
+
+TEST_P(LinearTest, RowHasTheSameBitsAtEveryPlaceOfEveryTile) {
+  const uint32_t inputs = IsBlockType(GetParam()) ? 160 : 150;
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, inputs, 8);
+  AlignedArray<std::byte> panel = Pack(w);
+  const Rows probe = RandomRows(1, inputs, 1, 9);
+  const std::vector<float> alone = Multiply(panel, probe);
+  for (uint32_t rows = 2; rows <= kTileRows; ++rows) {
+    for (uint32_t place = 0; place < rows; ++place) {
+      Rows x = RandomRows(rows, inputs, 30, 10 + rows);
+      x[place] = probe[0];
+      const std::vector<float> out = Multiply(panel, x);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out.begin() + place * kPanelOutputs))
+          << "row " << place << " of " << rows;
+    }
+  }
+}
+
+TEST_P(LinearTest, PrefetchedMemoryDoesNotChangeBits) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 11);
+  AlignedArray<std::byte> panel = Pack(w), next(10000);
+  const Rows x = RandomRows(4, 96, 1, 12);
+  const std::vector<float> plain = Multiply(panel, x);
+  for (size_t bytes : {0, 1, 63, 64, 1000, 10000}) {
+    EXPECT_EQ(Multiply(panel, x, next.data(), bytes), plain) << bytes;
+  }
+}
+
+TEST_P(LinearTest, ZeroActivationsGiveZero) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 64, 13);
+  AlignedArray<std::byte> panel = Pack(w);
+  for (float value : Multiply(panel, Rows(6, std::vector<float>(64)))) EXPECT_EQ(value, 0);
+}
+
+TEST_P(LinearTest, MissingOutputsArePackedAsZeros) {
+  const StoredWeights w = RandomWeights(GetParam(), 7, 64, 14);
+  const Rows x = RandomRows(3, 64, 1, 15);
+  CheckAgainstReference(w, x);
+  AlignedArray<std::byte> panel = Pack(w);
+  const std::vector<float> out = Multiply(panel, x);
+  for (size_t r = 0; r < 3; ++r) {
+    for (size_t c = 7; c < kPanelOutputs; ++c) EXPECT_EQ(out[r * kPanelOutputs + c], 0);
+  }
+}
+
+TEST_P(LinearTest, NotANumberInARowMakesThatRowAndNoOtherNotANumber) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 16);
+  AlignedArray<std::byte> panel = Pack(w);
+  const Rows good = RandomRows(kTileRows, 96, 1, 17);
+  const std::vector<float> expected = Multiply(panel, good);
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Rows x = good;
+    x[2][50] = bad;
+    const std::vector<float> out = Multiply(panel, x);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (i / kPanelOutputs == 2) {
+        EXPECT_FALSE(std::isfinite(out[i])) << i;
+      } else {
+        EXPECT_EQ(out[i], expected[i]) << i;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, OverflowOfARowStaysInThatRow) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 18);
+  AlignedArray<std::byte> panel = Pack(w);
+  Rows x = RandomRows(kTileRows, 96, 1, 19);
+  const std::vector<float> expected = Multiply(panel, x);
+  for (uint32_t k = 0; k < 96; ++k) x[4][k] = k % 3 == 0 ? -3e38f : 3e38f;
+  const std::vector<float> out = Multiply(panel, x);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (i / kPanelOutputs == 4) continue;
+    EXPECT_EQ(out[i], expected[i]) << i;
+  }
+}
+
+std::string TypeName(const ::testing::TestParamInfo<WeightType>& type) {
+  static constexpr const char* kNames[] = {"F32", "F16", "Bf16", "Q8_0", "Q4_0", "Q4_1"};
+  return kNames[static_cast<int>(type.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Avx512, LinearTest,
+                         ::testing::Values(WeightType::kF32, WeightType::kF16, WeightType::kBf16,
+                                           WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1),
+                         TypeName);
+
+}  // namespace
+}  // namespace baton::kernels
