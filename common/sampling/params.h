@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/types.h"
 
 namespace baton::sampling {
@@ -20,6 +21,10 @@ struct Params {
   float repetition_penalty = 1;
   std::optional<uint32_t> logprobs;  // number of alternatives; absent: none
 };
+
+// INVALID_ARGUMENT, naming field, value and range, for values outside the
+// ranges of types.proto. NaN is outside every range.
+absl::Status Validate(const Params& params);
 
 // Log-probabilities of one chosen token, from the unmodified logits.
 struct TokenLogprobs {

@@ -20,8 +20,9 @@ double CounterUniform(uint64_t seed, uint32_t choice, uint32_t output_index);
 // so far (prompt, then output) are `history`.
 //
 // Order of steps: mask ids >= usable_vocabulary; repetition penalty over the
-// distinct tokens of `history`; temperature; top-k; top-p; draw. Equal logits
-// are ordered by id, lower first. `logits` [vocabulary] is read only.
+// distinct tokens of `history`; temperature; top-k; top-p; draw, which walks
+// the kept tokens by id. Equal logits are ordered by id, lower first. A
+// temperature below 1e-5 is greedy. `logits` [vocabulary] is read only.
 // INTERNAL when a usable logit is NaN or infinite; nothing else fails.
 // A pure function: same arguments, same result, on every worker.
 absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usable_vocabulary,

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop, and the one way in which sequences end.
+#include "common/engine/impl.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/log.h"
+
+namespace baton::engine {
+namespace {
+
+// An idle loop wakes this often, so that its standing still shows.
+constexpr absl::Duration kIdleWake = absl::Milliseconds(500);
+// How long a stopping engine waits for hand-offs to let go of its blocks.
+constexpr absl::Duration kStopPatience = absl::Seconds(10);
+constexpr absl::Duration kCheckPatience = absl::Seconds(10);
+
+}  // namespace
+
+Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
+                   std::unique_ptr<kv::KvArena> arena, Listener* listener, HandoffSender* sender)
+    : model_(std::move(model)),
+      options_(options),
+      arena_(std::move(arena)),
+      listener_(listener),
+      sender_(sender),
+      limits_{options.chunk_tokens, model_->max_step_tokens(), options.prompt_aging},
+      pool_(options.kv_blocks) {
+  PublishLoad();
+  thread_ = std::thread([this] { Run(); });
+}
+
+Engine::Impl::~Impl() {
+  Post([this] {
+    stopping_ = draining_ = true;
+    stop_by_ = absl::Now() + kStopPatience;
+    for (Sequence* sequence : table_.Select([](const Sequence&) { return true; })) {
+      End(*sequence, absl::CancelledError("the worker stops"));
+    }
+  });
+  thread_.join();
+}
+
+void Engine::Impl::Run() {
+  absl::Duration patience = kIdleWake;
+  while (true) {
+    for (Mailbox::Command& command : mailbox_.Take(patience)) command();
+    absl::Time now = absl::Now();
+    EndExpired(now);
+    Admit(now);
+    // What ended is told before a step that may take long.
+    Flush();
+    const bool busy = RunStep(now);
+    Flush();
+    if (drained_ && table_.empty()) std::exchange(drained_, nullptr)();
+    now = absl::Now();
+    if (stopping_ && ReadyToStop(now)) return;
+    patience = Patience(busy, now);
+  }
+}
+
+absl::Duration Engine::Impl::Patience(bool busy, absl::Time now) const {
+  if (busy) return absl::ZeroDuration();
+  return std::min(kIdleWake, table_.NextDeadline() - now);
+}
+
+bool Engine::Impl::ReadyToStop(absl::Time now) {
+  if (table_.empty()) return true;
+  if (now < stop_by_) return false;
+  LogError("hand-offs did not let go of their blocks; leaving the KV arena mapped",
+           {{"sequences", table_.size()}});
+  // Better leaked than reused under a writer.
+  arena_.release();
+  for (Sequence* sequence : table_.Select([](const Sequence&) { return true; })) Retire(*sequence);
+  Flush();
+  return true;
+}
+
+void Engine::Impl::EndExpired(absl::Time now) {
+  for (Sequence* sequence : table_.TakeExpired(now)) {
+    End(*sequence, absl::DeadlineExceededError("the request's deadline is over"));
+  }
+}
+
+void Engine::Impl::Flush() {
+  PublishLoad();
+  if (output_.started.empty() && output_.tokens.empty() && output_.ends.empty()) return;
+  listener_->OnStep(std::exchange(output_, {}));
+}
+
+void Engine::Impl::PublishLoad() {
+  Load load = counters_;
+  table_.Count([&load](const Sequence& sequence) {
+    load.waiting_sequences += sequence.waiting() ? 1 : 0;
+    load.running_sequences += sequence.admitted() ? 1 : 0;
+    const bool local = sequence.state == State::kQueued || sequence.state == State::kPrompt;
+    load.queued_prompt_tokens += local ? sequence.remaining_prompt() : 0;
+    return false;
+  });
+  load.kv_blocks_total = pool_.capacity();
+  load.kv_blocks_free = pool_.free_blocks();
+  load.kv_blocks_requests = pool_.held_by(kv::Owner::kRequest);
+  load.kv_blocks_transfers = pool_.held_by(kv::Owner::kTransfer);
+  load.kv_blocks_prefix_cache = pool_.held_by(kv::Owner::kPrefixCache);
+  load.last_progress = absl::Now();
+  const std::lock_guard lock(load_mutex_);
+  load_ = load;
+}
+
+Load Engine::Impl::load() const {
+  const std::lock_guard lock(load_mutex_);
+  return load_;
+}
+
+void Engine::Impl::End(Sequence& sequence, absl::Status status, FinishReason reason) {
+  if (sequence.state == State::kEnding) return;
+  const State before = std::exchange(sequence.state, State::kEnding);
+  table_.ForgetDeadline(sequence);
+  sequence.end_reason = status.ok() ? reason : FinishReason::kNone;
+  sequence.end_status = status;
+  ReleaseBlocks(sequence);
+  const SequenceRef ref = sequence.spec.ref;
+  if (before == State::kReserving) {
+    std::exchange(sequence.granted, nullptr)(
+        absl::NotFoundError(absl::StrCat("the sequence has ended: ", status.message())));
+  }
+  if (!sequence.writing) {
+    Retire(sequence);
+  } else if (before == State::kReserved) {
+    if (reservation_cancelled_) reservation_cancelled_(ref);
+  } else {
+    sender_->Abort(
+        ref, status.ok() ? absl::CancelledError("the first token ends the sequence") : status);
+  }
+}
+
+void Engine::Impl::Retire(Sequence& sequence) {
+  EndOutput end;
+  end.ref = sequence.spec.ref;
+  end.status = std::move(sequence.end_status);
+  end.reason = sequence.end_reason;
+  end.handed_off = sequence.handed_off;
+  end.transport = std::move(sequence.transport);
+  end.handoff_bytes = sequence.handoff_bytes;
+  output_.ends.push_back(std::move(end));
+  table_.Remove(sequence);
+}
+
+void Engine::Impl::Pin(Sequence& sequence, uint32_t blocks) {
+  while (sequence.pinned < blocks) {
+    pool_.Retain(sequence.blocks[sequence.pinned++], kv::Owner::kTransfer);
+  }
+}
+
+void Engine::Impl::Unpin(Sequence& sequence) {
+  while (sequence.pinned > 0) {
+    pool_.Release(sequence.blocks[--sequence.pinned], kv::Owner::kTransfer);
+  }
+}
+
+void Engine::Impl::ReleaseBlocks(Sequence& sequence) {
+  if (!std::exchange(sequence.holds_blocks, false)) return;
+  for (kv::BlockId block : sequence.blocks) pool_.Release(block, kv::Owner::kRequest);
+}
+
+absl::Status Engine::Impl::CheckIntegrity() {
+  auto result = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> future = result->get_future();
+  Post([this, result] { result->set_value(CheckPool()); });
+  if (future.wait_for(absl::ToChronoSeconds(kCheckPatience)) != std::future_status::ready) {
+    return absl::DeadlineExceededError("the engine's thread does not answer");
+  }
+  return future.get();
+}
+
+absl::Status Engine::Impl::CheckPool() const {
+  if (absl::Status status = pool_.CheckIntegrity(); !status.ok()) return status;
+  size_t requests = 0, transfers = 0;
+  table_.Count([&](const Sequence& sequence) {
+    requests += sequence.holds_blocks ? sequence.blocks.size() : 0;
+    transfers += sequence.pinned;
+    return false;
+  });
+  if (requests == pool_.held_by(kv::Owner::kRequest) &&
+      transfers == pool_.held_by(kv::Owner::kTransfer)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat(
+      "sequences hold ", requests, " blocks and pin ", transfers, ", the pool says ",
+      pool_.held_by(kv::Owner::kRequest), " and ", pool_.held_by(kv::Owner::kTransfer)));
+}
+
+}  // namespace baton::engine

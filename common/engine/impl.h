@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread and what it owns. The methods are spread over files by
+// subject: submit.cc, admission.cc, step.cc, handoff.cc; the loop is impl.cc.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "common/engine/mailbox.h"
+#include "common/engine/sequence.h"
+#include "common/engine/sequence_table.h"
+#include "common/sched/planner.h"
+
+namespace baton::engine {
+
+// Everything without a word on threads runs on the engine's thread.
+class Engine::Impl final {
+ public:
+  Impl(std::unique_ptr<model::Model> model, const Options& options,
+       std::unique_ptr<kv::KvArena> arena, Listener* listener, HandoffSender* sender);
+  ~Impl();
+
+  // Any thread.
+  void Post(Mailbox::Command command) { mailbox_.Post(std::move(command)); }
+  void PostSubmit(SequenceSpec spec);
+  Load load() const;
+  absl::Status CheckIntegrity();
+  const model::Model& model() const { return *model_; }
+  const kv::KvArena& arena() const { return *arena_; }
+
+  // Bodies of the commands that Engine posts.
+  void Submit(SequenceSpec spec);
+  void Cancel(SequenceRef ref, absl::Status reason);
+  void CancelOwner(uint64_t owner, const absl::Status& reason);
+  void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
+  void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
+  void Activate(SequenceRef ref, const HandoffState& state,
+                const std::function<void(absl::Status)>& accepted);
+  void ReleaseReservation(SequenceRef ref, absl::Status reason);
+  void SetReservationCancelled(std::function<void(SequenceRef)> callback);
+  void Drain(std::function<void()> drained);
+
+ private:
+  // A sequence's part of a step.
+  struct Row {
+    Sequence* sequence = nullptr;
+    uint32_t tokens = 0;
+    bool sampled = false;  // a token is chosen after it
+  };
+  // When a step's model run began and ended.
+  struct StepTimes {
+    absl::Time start, end;
+  };
+
+  // impl.cc
+  void Run();
+  absl::Duration Patience(bool busy, absl::Time now) const;
+  bool ReadyToStop(absl::Time now);
+  void EndExpired(absl::Time now);
+  void Flush();
+  void PublishLoad();
+  // Ends `sequence`, by itself when `status` is OK. The first call counts.
+  void End(Sequence& sequence, absl::Status status, FinishReason reason = FinishReason::kNone);
+  // Says so, and forgets it. REQUIRES: it holds nothing.
+  void Retire(Sequence& sequence);
+  void Pin(Sequence& sequence, uint32_t blocks);
+  void Unpin(Sequence& sequence);
+  void ReleaseBlocks(Sequence& sequence);
+  absl::Status CheckPool() const;
+
+  // submit.cc
+  absl::Status CheckSpec(const SequenceSpec& spec) const;
+  absl::Status CheckRoom(const SequenceSpec& spec) const;
+  void Refuse(const SequenceRef& ref, absl::Status status);
+
+  // admission.cc
+  void Admit(absl::Time now);
+  std::vector<Sequence*> AdmissionOrder(absl::Time now) const;
+  bool TryAdmit(Sequence& sequence);
+
+  // step.cc
+  bool RunStep(absl::Time now);
+  std::vector<Row> PlanRows(absl::Time now) const;
+  void StartPrompts(std::span<const Row> rows, absl::Time now);
+  absl::Status RunModel(std::span<const Row> rows);
+  void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
+  void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
+  std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
+
+  // handoff.cc
+  void SendReadyBlocks(Sequence& sequence);
+  void CommitHandoffs();
+  void Grant(Sequence& sequence);
+
+  const std::unique_ptr<model::Model> model_;
+  const Options options_;
+  std::unique_ptr<kv::KvArena> arena_;
+  Listener* const listener_;
+  HandoffSender* const sender_;
+  const sched::Limits limits_;
+
+  Mailbox mailbox_;
+  std::atomic<uint32_t> posted_submits_ = 0;  // in the mailbox
+
+  kv::BlockPool pool_;
+  SequenceTable table_;
+  StepOutput output_;                   // since the last Flush
+  std::vector<float> logits_;           // [rows, vocabulary] of the step
+  std::vector<Sequence*> uncommitted_;  // handed over in this step
+  std::function<void(SequenceRef)> reservation_cancelled_;
+  bool draining_ = false;
+  std::function<void()> drained_;
+  bool stopping_ = false;
+  absl::Time stop_by_;
+  Load counters_;  // steps and tokens; the rest is filled in by PublishLoad
+
+  mutable std::mutex load_mutex_;
+  Load load_;  // guarded by load_mutex_
+
+  std::thread thread_;  // last: runs as soon as the rest stands
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine knows of one sequence.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/types.h"
+#include "common/engine/engine.h"
+#include "common/kv/block_pool.h"
+
+namespace baton::engine {
+
+// kPrefill: kQueued, kPrompt, kHandingOff.
+// kWhole:   kQueued, kPrompt, kDecoding.
+// kDecode:  kExpected, kReserving, kReserved, kDecoding.
+// From each of them to kEnding, which a sequence leaves once no writer can
+// touch its blocks any more; mostly at once.
+enum class State : uint8_t {
+  kQueued,      // waits for blocks and a seat
+  kPrompt,      // admitted; some of the prompt is still to be computed
+  kHandingOff,  // token 0 is out; waits for the sender to let go of the blocks
+  kExpected,    // nobody has asked for the hand-off's blocks yet
+  kReserving,   // asked for; waits for blocks and a seat
+  kReserved,    // admitted; the hand-off's blocks are being written
+  kDecoding,    // in every step
+  kEnding,      // over; a writer may still touch its blocks
+};
+
+struct Sequence {
+  SequenceSpec spec;
+  State state = State::kQueued;
+  uint64_t arrival = 0;  // unique, grows
+  absl::Time queued_at;  // submitted; kReserving: blocks asked for
+
+  uint32_t prompt_tokens = 0;
+  std::vector<TokenId> tokens;      // prompt, then output
+  uint32_t computed = 0;            // positions whose KV stands in the blocks
+  std::vector<kv::BlockId> blocks;  // block table; empty until admitted
+  bool holds_blocks = false;        // all of them, as kRequest
+  uint32_t pinned = 0;              // the first ones, as kTransfer
+
+  // A sender reads, or a receiver writes, the pinned blocks: HandoffDone,
+  // Activate or ReleaseReservation is still to come.
+  bool writing = false;
+  bool committed = false;   // kPrefill: the sender was told to commit
+  Engine::Granted granted;  // kReserving
+
+  // Filled in for the EndOutput.
+  absl::Status end_status;
+  FinishReason end_reason = FinishReason::kNone;
+  bool handed_off = false;
+  std::string transport;
+  uint64_t handoff_bytes = 0;
+
+  uint32_t outputs() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
+  // Of the prompt, still to be computed here.
+  uint32_t remaining_prompt() const {
+    return computed < prompt_tokens ? prompt_tokens - computed : 0;
+  }
+  bool admitted() const {
+    return state == State::kPrompt || state == State::kReserved || state == State::kDecoding;
+  }
+  bool waiting() const {
+    return state == State::kQueued || state == State::kExpected || state == State::kReserving;
+  }
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step: plan, run, commit.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/log.h"
+#include "common/engine/impl.h"
+#include "common/sampling/sampler.h"
+
+namespace baton::engine {
+
+bool Engine::Impl::RunStep(absl::Time now) {
+  const std::vector<Row> rows = PlanRows(now);
+  if (rows.empty()) return false;
+  StartPrompts(rows, now);
+  StepTimes times;
+  times.start = absl::Now();
+  const absl::Status status = RunModel(rows);
+  times.end = absl::Now();
+  ++counters_.steps;
+  if (!status.ok()) {
+    LogError("a model step failed",
+             {{"sequences", rows.size()}, {"error", std::string(status.message())}});
+    for (const Row& row : rows) {
+      End(*row.sequence, absl::InternalError(absl::StrCat("model step: ", status.message())));
+    }
+    return true;
+  }
+  const size_t width = model_->info().vocabulary_size;
+  std::span<const float> logits = logits_;
+  for (const Row& row : rows) {
+    CommitRow(row, row.sampled ? logits.first(width) : std::span<const float>(), times);
+    if (row.sampled) logits = logits.subspan(width);
+  }
+  // First tokens are on their way before their hand-offs end.
+  Flush();
+  CommitHandoffs();
+  return true;
+}
+
+std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
+  std::vector<Row> rows;
+  for (Sequence* sequence :
+       table_.Select([](const Sequence& s) { return s.state == State::kDecoding; })) {
+    rows.push_back({sequence, 1, true});
+  }
+  const auto waiting = table_.Select([](const Sequence& s) { return s.state == State::kPrompt; });
+  std::vector<sched::Prompt> prompts;
+  for (const Sequence* sequence : waiting) {
+    prompts.push_back({sequence->remaining_prompt(), sequence->queued_at, sequence->arrival});
+  }
+  for (const sched::Chunk& chunk :
+       sched::PlanChunks(prompts, static_cast<uint32_t>(rows.size()), limits_, now)) {
+    Sequence* sequence = waiting[chunk.prompt];
+    rows.push_back({sequence, chunk.tokens, chunk.tokens == sequence->remaining_prompt()});
+  }
+  return rows;
+}
+
+// Tells of prompts whose first chunk is in this step.
+void Engine::Impl::StartPrompts(std::span<const Row> rows, absl::Time now) {
+  for (const Row& row : rows) {
+    Sequence& sequence = *row.sequence;
+    if (sequence.computed > 0) continue;
+    output_.started.push_back({sequence.spec.ref, now, 0});
+    if (sequence.spec.role == Role::kPrefill) {
+      sequence.writing = true;
+      sender_->Begin(sequence.spec);
+    }
+  }
+}
+
+absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
+  std::vector<model::Slice> slices;
+  size_t sampled = 0;
+  for (const Row& row : rows) {
+    const Sequence& sequence = *row.sequence;
+    slices.push_back({std::span(sequence.tokens).subspan(sequence.computed, row.tokens),
+                      sequence.computed, sequence.blocks,
+                      row.sampled ? model::LogitRows::kLast : model::LogitRows::kNone});
+    sampled += row.sampled ? 1 : 0;
+  }
+  logits_.resize(sampled * model_->info().vocabulary_size);
+  return model_->Forward(slices, *arena_, logits_, {});
+}
+
+void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
+                             const StepTimes& times) {
+  Sequence& sequence = *row.sequence;
+  if (sequence.state == State::kPrompt) counters_.prompt_tokens_computed += row.tokens;
+  sequence.computed += row.tokens;
+  if (!row.sampled) return SendReadyBlocks(sequence);
+  auto sample = sampling::SampleToken(logits, model_->info().usable_vocabulary, sequence.tokens,
+                                      sequence.outputs(), sequence.spec.sampling);
+  if (!sample.ok()) {
+    LogError("no token could be chosen", {{"request_id", sequence.spec.request_id},
+                                          {"error", std::string(sample.status().message())}});
+    return End(sequence, sample.status());
+  }
+  EmitToken(sequence, *std::move(sample), times);
+  if (const auto reason = FinishOf(sequence)) return End(sequence, absl::OkStatus(), *reason);
+  if (sequence.spec.role == Role::kPrefill) {
+    sequence.state = State::kHandingOff;
+    SendReadyBlocks(sequence);
+    ReleaseBlocks(sequence);  // the pins stay
+    uncommitted_.push_back(&sequence);
+  } else {
+    sequence.state = State::kDecoding;
+  }
+}
+
+void Engine::Impl::EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times) {
+  TokenOutput token;
+  token.ref = sequence.spec.ref;
+  token.index = sequence.outputs();
+  if (token.index == 0) token.prefill_end = times.end;
+  if (token.index == 1 && sequence.spec.role == Role::kDecode) {
+    token.first_step_start = times.start;
+  }
+  sequence.tokens.push_back(sample.token);
+  token.sample = std::move(sample);
+  output_.tokens.push_back(std::move(token));
+  ++counters_.tokens_sampled;
+}
+
+// Whether the last token ends the sequence. A stop token at the length limit
+// is a stop.
+std::optional<FinishReason> Engine::Impl::FinishOf(const Sequence& sequence) const {
+  const auto& stops = sequence.spec.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), sequence.tokens.back()) != stops.end()) {
+    return FinishReason::kStop;
+  }
+  if (sequence.outputs() >= sequence.spec.max_tokens) return FinishReason::kLength;
+  return std::nullopt;
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences coming in, and being called off.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/engine/impl.h"
+#include "common/kv/layout.h"
+
+namespace baton::engine {
+namespace {
+
+// Positions whose KV a sequence needs here; the last token's is never computed.
+uint64_t PositionsOf(const SequenceSpec& spec) {
+  const uint64_t prompt = spec.prompt.size();
+  return spec.role == Role::kPrefill ? prompt : prompt + spec.max_tokens - 1;
+}
+
+absl::Status CancelReason(absl::Status reason) {
+  return reason.ok() ? absl::CancelledError("cancelled") : std::move(reason);
+}
+
+}  // namespace
+
+void Engine::Impl::PostSubmit(SequenceSpec spec) {
+  // A step may take long: what comes meanwhile is bounded here.
+  const uint32_t bound = options_.max_waiting + options_.max_sequences;
+  if (posted_submits_.fetch_add(1) >= bound) {
+    posted_submits_.fetch_sub(1);
+    Post([this, ref = spec.ref, bound] {
+      Refuse(ref, absl::ResourceExhaustedError(
+                      absl::StrCat(bound, " sequences are waiting to be looked at")));
+    });
+    return;
+  }
+  Post([this, spec = std::move(spec)]() mutable {
+    posted_submits_.fetch_sub(1);
+    Submit(std::move(spec));
+  });
+}
+
+void Engine::Impl::Submit(SequenceSpec spec) {
+  absl::Status status = CheckSpec(spec);
+  if (status.ok()) status = CheckRoom(spec);
+  if (!status.ok()) return Refuse(spec.ref, std::move(status));
+  table_.Add(std::move(spec), absl::Now());
+}
+
+void Engine::Impl::Refuse(const SequenceRef& ref, absl::Status status) {
+  EndOutput end;
+  end.ref = ref;
+  end.status = std::move(status);
+  output_.ends.push_back(std::move(end));
+}
+
+absl::Status Engine::Impl::CheckSpec(const SequenceSpec& spec) const {
+  const model::ModelInfo& info = model_->info();
+  BATON_RETURN_IF_ERROR(sampling::Validate(spec.sampling));
+  if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  if (spec.max_tokens == 0)
+    return absl::InvalidArgumentError("max_tokens is 0; it must be at least 1");
+  const uint64_t positions = uint64_t{spec.prompt.size()} + spec.max_tokens - 1;
+  if (positions > info.context_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a prompt of ", spec.prompt.size(), " tokens and max_tokens ", spec.max_tokens,
+                     " go beyond the context of ", info.context_tokens, " tokens"));
+  }
+  const auto outside = std::find_if(spec.prompt.begin(), spec.prompt.end(),
+                                    [&](TokenId token) { return token >= info.vocabulary_size; });
+  if (outside != spec.prompt.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt token ", outside - spec.prompt.begin(),
+                                                   " is ", *outside, "; the vocabulary has ",
+                                                   info.vocabulary_size, " tokens"));
+  }
+  if (spec.role == Role::kPrefill && sender_ == nullptr) {
+    return absl::InvalidArgumentError("this worker hands nothing over");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::CheckRoom(const SequenceSpec& spec) const {
+  if (draining_) return absl::UnavailableError("the worker is draining");
+  if (table_.Find(spec.ref) != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat("sequence key ", spec.ref.key, " is in use"));
+  }
+  const uint64_t positions = PositionsOf(spec);
+  const uint32_t blocks = kv::BlocksForTokens(positions);
+  if (blocks > pool_.capacity()) {
+    return absl::ResourceExhaustedError(absl::StrCat("the sequence needs KV for ", positions,
+                                                     " tokens, which is ", blocks,
+                                                     " blocks; the pool has ", pool_.capacity()));
+  }
+  const uint32_t waiting = table_.Count([](const Sequence& s) { return s.waiting(); });
+  if (waiting >= options_.max_waiting) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(waiting, " sequences wait already, the limit is ", options_.max_waiting));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Impl::Cancel(SequenceRef ref, absl::Status reason) {
+  Sequence* sequence = table_.Find(ref);
+  if (sequence != nullptr) End(*sequence, CancelReason(std::move(reason)));
+}
+
+void Engine::Impl::CancelOwner(uint64_t owner, const absl::Status& reason) {
+  for (Sequence* sequence : table_.Select(
+           [owner](const Sequence& candidate) { return candidate.spec.ref.owner == owner; })) {
+    End(*sequence, CancelReason(reason));
+  }
+}
+
+void Engine::Impl::Drain(std::function<void()> drained) {
+  draining_ = true;
+  drained_ = std::move(drained);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv/arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/kv/memory_budget.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr size_t kAlignment = size_t{2} << 20;  // one huge page
+
+double Mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+std::string Arithmetic(const KvLayout& layout, uint32_t blocks) {
+  return absl::StrFormat(
+      "the KV pool needs %.1f MiB (%u blocks of %u tokens x %u layers x 2 x %u KV heads x "
+      "head size %u x %u bytes)",
+      static_cast<double>(layout.BlockBytes()) * blocks / (1 << 20), blocks, kBlockTokens,
+      layout.layers, layout.kv_heads, layout.head_dim, KvTypeBytes(layout.type));
+}
+
+// Maps `bytes` (a multiple of kAlignment) aligned to kAlignment, or null.
+std::byte* MapAligned(size_t bytes) {
+  void* mapping =
+      mmap(nullptr, bytes + kAlignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  auto* start = static_cast<std::byte*>(mapping);
+  const size_t before = (kAlignment - reinterpret_cast<uintptr_t>(start) % kAlignment) % kAlignment;
+  // Only the aligned middle is kept.
+  if (before > 0) munmap(start, before);
+  munmap(start + before + bytes, kAlignment - before);
+  return start + before;
+}
+
+}  // namespace
+
+absl::StatusOr<KvArena> KvArena::Create(const KvLayout& layout, uint32_t blocks) {
+  const size_t block_bytes = layout.BlockBytes();
+  if (blocks == 0 || block_bytes == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an empty KV pool: ", blocks, " blocks of ", block_bytes, " bytes"));
+  }
+  if (block_bytes > (std::numeric_limits<size_t>::max() - 2 * kAlignment) / blocks) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Arithmetic(layout, blocks), ", more than can be addressed"));
+  }
+  const size_t bytes = (block_bytes * blocks + kAlignment - 1) / kAlignment * kAlignment;
+  const MemoryBudget budget = ReadMemoryBudget();
+  if (bytes > budget.available_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s; %.1f MiB are available (%s)", Arithmetic(layout, blocks),
+                        Mib(budget.available_bytes), budget.source));
+  }
+  std::byte* data = MapAligned(bytes);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Arithmetic(layout, blocks), "; mapping them failed: ", std::strerror(errno)));
+  }
+  // A hint: without huge pages everything works, only slower.
+  madvise(data, bytes, MADV_HUGEPAGE);
+  return KvArena(layout, blocks, data, bytes);
+}
+
+KvArena::KvArena(const KvLayout& layout, uint32_t blocks, std::byte* data, size_t mapped_bytes)
+    : layout_(layout),
+      blocks_(blocks),
+      data_(data),
+      mapped_bytes_(mapped_bytes),
+      block_bytes_(layout.BlockBytes()),
+      layer_bytes_(layout.LayerBytes()) {}
+
+KvArena::KvArena(KvArena&& other) noexcept { *this = std::move(other); }
+
+KvArena& KvArena::operator=(KvArena&& other) noexcept {
+  // The other object unmaps what this one held.
+  std::swap(layout_, other.layout_);
+  std::swap(blocks_, other.blocks_);
+  std::swap(data_, other.data_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(block_bytes_, other.block_bytes_);
+  std::swap(layer_bytes_, other.layer_bytes_);
+  return *this;
+}
+
+KvArena::~KvArena() {
+  if (data_ != nullptr) munmap(data_, mapped_bytes_);
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/kv/arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace baton::kv {
+namespace {
+
+using testing::HasSubstr;
+
+KvLayout SmallLayout() {
+  KvLayout layout;
+  layout.layers = 3;
+  layout.kv_heads = 2;
+  layout.head_dim = 16;
+  layout.type = KvType::kBf16;
+  return layout;
+}
+
+TEST(KvArena, IsZeroedAndAlignedToTwoMiB) {
+  const auto arena = KvArena::Create(SmallLayout(), 5);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->Layer(BlockId{0}, 0)) % (2 << 20), 0u);
+  for (uint32_t block = 0; block < 5; ++block) {
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      for (std::byte byte : arena->LayerSpan(BlockId{block}, layer)) EXPECT_EQ(byte, std::byte{0});
+    }
+  }
+}
+
+TEST(KvArena, LayersOfABlockFollowEachOther) {
+  const auto arena = KvArena::Create(SmallLayout(), 5);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  const KvLayout layout = SmallLayout();
+  EXPECT_EQ(arena->Layer(BlockId{4}, 2) - arena->Layer(BlockId{0}, 0),
+            static_cast<std::ptrdiff_t>(4 * layout.BlockBytes() + 2 * layout.LayerBytes()));
+  EXPECT_EQ(arena->LayerSpan(BlockId{1}, 1).size(), layout.LayerBytes());
+}
+
+TEST(KvArena, MoveLeavesOneOwner) {
+  auto arena = KvArena::Create(SmallLayout(), 2);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  std::byte* data = arena->Layer(BlockId{0}, 0);
+  KvArena moved(*std::move(arena));
+  EXPECT_EQ(moved.Layer(BlockId{0}, 0), data);
+  std::memset(moved.Layer(BlockId{1}, 2), 1, moved.layout().LayerBytes());
+}
+
+TEST(KvArena, PoolBeyondMemoryIsRefusedWithTheArithmetic) {
+  KvLayout layout = SmallLayout();
+  layout.layers = 1024;
+  layout.head_dim = 4096;
+  const auto arena = KvArena::Create(layout, 1u << 24);
+  EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(arena.status().message()),
+              HasSubstr("16777216 blocks of 32 tokens x 1024 layers x 2 x 2 KV heads x head size "
+                        "4096 x 2 bytes"));
+  EXPECT_THAT(std::string(arena.status().message()), HasSubstr("MiB are available"));
+}
+
+TEST(KvArena, PoolBeyondTheAddressSpaceIsRefused) {
+  KvLayout layout = SmallLayout();
+  layout.layers = 1u << 20;
+  layout.kv_heads = 1u << 16;
+  layout.head_dim = 1u << 14;
+  const auto arena = KvArena::Create(layout, UINT32_MAX);
+  EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(KvArena, EmptyPoolIsRefused) {
+  EXPECT_EQ(KvArena::Create(SmallLayout(), 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(KvArena::Create(KvLayout(), 1).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Offsets past 4 GiB: only the last blocks of a sparse pool are touched.
+TEST(KvArena, OffsetsDoNotWrapAtFourGiB) {
+  KvLayout layout = SmallLayout();
+  layout.layers = 64;
+  layout.head_dim = 256;
+  const auto blocks = static_cast<uint32_t>((uint64_t{5} << 30) / layout.BlockBytes());
+  const auto arena = KvArena::Create(layout, blocks);
+  if (!arena.ok()) GTEST_SKIP() << arena.status();
+  const BlockId last{blocks - 1};
+  std::memset(arena->Layer(last, 63), 7, layout.LayerBytes());
+  EXPECT_GT(arena->Layer(last, 63) - arena->Layer(BlockId{0}, 0), int64_t{4} << 30);
+  EXPECT_EQ(*arena->Layer(BlockId{0}, 0), std::byte{0});
+  EXPECT_EQ(*arena->Layer(last, 63), std::byte{7});
+}
+
+}  // namespace
+}  // namespace baton::kv
