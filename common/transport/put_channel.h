@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a transport is: how to dial, how to listen, and how the bytes of a Put
+// travel. All else is the same for all transports.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/handoff.pb.h"
+#include "common/base/unique_fd.h"
+#include "common/kv/layout.h"
+#include "common/transport/event_loop.h"
+#include "common/transport/frame_stream.h"
+#include "common/transport/kv_transport.h"
+
+namespace baton::transport {
+
+// How the bytes of Puts leave a sender on one connection. Loop thread.
+class PutChannel {
+ public:
+  using Sources = std::span<const std::span<const std::byte>>;
+
+  virtual ~PutChannel() = default;
+  // How many bytes a frame should carry at most (but at least one slice).
+  virtual size_t frame_bytes() const = 0;
+  // Whether Send has room for `bytes` now; if not, there is after Consumed.
+  virtual bool CanSend(size_t bytes) const = 0;
+  // Sends `frame`, a Put, with the bytes of `sources`. `sent`: the sources may
+  // be reused. It never runs inside this call.
+  virtual void Send(baton::v1::HandoffFrame& frame, Sources sources, FrameStream* stream,
+                    EventLoop::Task sent) = 0;
+  // The receiver is through with `bytes` more. INVALID_ARGUMENT: more than it was sent.
+  virtual absl::Status Consumed(uint64_t bytes) = 0;
+};
+
+// Where a receiver finds the bytes of Puts on one connection. Loop thread.
+class PutSource {
+ public:
+  virtual ~PutSource() = default;
+  // The bytes of `put`; nullptr: they follow on the stream.
+  // INVALID_ARGUMENT: they stand where no Put can be.
+  virtual absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
+                                                  uint32_t payload_bytes) const = 0;
+  // Whether the sender waits to hear what has been copied.
+  virtual bool reports_consumed() const = 0;
+};
+
+// A socket that listens, and what peers dial to reach it. `on_close` undoes
+// what listening left behind.
+struct Listener {
+  Listener() = default;
+  Listener(Listener&& other) noexcept
+      : socket(std::move(other.socket)),
+        endpoint(std::move(other.endpoint)),
+        on_close(std::exchange(other.on_close, nullptr)) {}
+  Listener& operator=(Listener&&) = delete;
+  ~Listener() {
+    if (on_close) on_close();
+  }
+
+  UniqueFd socket;
+  Endpoint endpoint;
+  std::function<void()> on_close;
+};
+
+struct OutgoingChannel {
+  std::unique_ptr<PutChannel> puts;
+  UniqueFd pass;  // goes to the receiver with the hello
+};
+
+struct Transport {
+  const char* name;
+  // Begins a non-blocking connect. UNAVAILABLE, INVALID_ARGUMENT (the address).
+  absl::StatusOr<UniqueFd> (*dial)(const std::string& address);
+  // Fills its fields of `hello`.
+  absl::StatusOr<OutgoingChannel> (*make_channel)(const SenderOptions& options,
+                                                  const kv::KvLayout& layout, EventLoop* loop,
+                                                  baton::v1::HandoffHello& hello);
+  bool (*listens)(const ReceiverOptions& options);
+  absl::StatusOr<Listener> (*listen)(const ReceiverOptions& options);
+  // `passed`: the descriptor that came with the hello, if any.
+  // INVALID_ARGUMENT: what the hello promises is not there.
+  absl::StatusOr<std::unique_ptr<PutSource>> (*make_source)(const baton::v1::HandoffHello& hello,
+                                                            UniqueFd passed);
+};
+
+// All transports, best first.
+std::span<const Transport> Transports();
+const Transport* FindTransport(const std::string& name);  // nullptr: unknown
+
+}  // namespace baton::transport

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/transport/shm/shm_transport.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/transport/shm/ring.h"
+#include "common/transport/shm/unix_socket.h"
+
+namespace baton::transport {
+namespace {
+
+// Small enough that the receiver copies what is still in a shared cache.
+constexpr size_t kFrameBytes = 256 << 10;
+
+class RingChannel final : public PutChannel {
+ public:
+  RingChannel(Ring ring, EventLoop* loop) : ring_(std::move(ring)), loop_(loop) {}
+
+  size_t frame_bytes() const override { return std::min(kFrameBytes, ring_.size() / 4); }
+  bool CanSend(size_t bytes) const override { return ring_.HasRoom(bytes); }
+
+  void Send(baton::v1::HandoffFrame& frame, Sources sources, FrameStream* stream,
+            EventLoop::Task sent) override {
+    const std::optional<uint64_t> offset = ring_.Allocate(frame.put().bytes());
+    std::byte* to = ring_.At(offset.value(), frame.put().bytes()).data();
+    for (const auto& source : sources) {
+      std::memcpy(to, source.data(), source.size());
+      to += source.size();
+    }
+    frame.mutable_put()->set_ring_offset(*offset);
+    stream->Send(frame);
+    loop_->Defer(std::move(sent));
+  }
+
+  absl::Status Consumed(uint64_t bytes) override { return ring_.Release(bytes); }
+
+ private:
+  Ring ring_;
+  EventLoop* const loop_;
+};
+
+class RingSource final : public PutSource {
+ public:
+  explicit RingSource(Mapping ring) : ring_(std::move(ring)) {}
+
+  absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
+                                          uint32_t payload_bytes) const override {
+    if (payload_bytes != 0) {
+      return absl::InvalidArgumentError("bytes behind a put whose bytes are in the ring");
+    }
+    if (put.bytes() > ring_.size() || put.ring_offset() > ring_.size() - put.bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "put of ", put.bytes(), " bytes at ", put.ring_offset(), " of a ring of ", ring_.size()));
+    }
+    return ring_.data() + put.ring_offset();
+  }
+  bool reports_consumed() const override { return true; }
+
+ private:
+  Mapping ring_;
+};
+
+absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions& options, const kv::KvLayout&,
+                                            EventLoop* loop, baton::v1::HandoffHello& hello) {
+  BATON_ASSIGN_OR_RETURN(Ring ring, Ring::Make(options.ring_bytes));
+  UniqueFd pass(dup(ring.fd()));
+  if (!pass.valid()) return absl::ResourceExhaustedError("no descriptor for the ring");
+  hello.set_ring_bytes(ring.size());
+  return OutgoingChannel{std::make_unique<RingChannel>(std::move(ring), loop), std::move(pass)};
+}
+
+absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const baton::v1::HandoffHello& hello,
+                                                      UniqueFd passed) {
+  BATON_ASSIGN_OR_RETURN(Mapping ring, MapRing(std::move(passed), hello.ring_bytes()));
+  return std::make_unique<RingSource>(std::move(ring));
+}
+
+}  // namespace
+
+Transport ShmTransport() {
+  return {"shm",       DialUnix,
+          MakeChannel, [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
+          ListenUnix,  MakeSource};
+}
+
+}  // namespace baton::transport

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the transport's tests share: a receiver, a sender, and prompts' KV.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/transport/kv_transport.h"
+#include "tests/common/transport/fake_landing.h"
+
+namespace baton::transport {
+
+inline kv::KvLayout SmallLayout() {
+  kv::KvLayout layout;
+  layout.layers = 5;
+  layout.kv_heads = 2;
+  layout.head_dim = 16;
+  layout.type = kv::KvType::kBf16;
+  layout.slice_layout = "k-pairs-v-pairs/1";
+  layout.model_fingerprint = "model-a";
+  layout.numerics_id = "ref/1";
+  return layout;
+}
+
+// The outcome of one asynchronous call.
+class Outcome {
+ public:
+  // A second call of it is a bug: the promise throws and ends the test.
+  Done done() {
+    return [promise = promise_](const absl::Status& status) { promise->set_value(status); };
+  }
+  absl::Status Wait(absl::Duration patience = kPatience) {
+    if (!Ready(patience)) return absl::InternalError("no answer within the test's patience");
+    return future_.get();
+  }
+  bool Ready(absl::Duration patience = absl::ZeroDuration()) {
+    return future_.wait_for(absl::ToChronoNanoseconds(patience)) == std::future_status::ready;
+  }
+
+ private:
+  std::shared_ptr<std::promise<absl::Status>> promise_ =
+      std::make_shared<std::promise<absl::Status>>();
+  std::shared_future<absl::Status> future_ = promise_->get_future().share();
+};
+
+// The KV of one prompt, its content a function of `seed`.
+class PromptKv {
+ public:
+  PromptKv(const kv::KvLayout& layout, uint32_t blocks, uint64_t seed)
+      : layout_(layout), blocks_(blocks) {
+    uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+    for (auto& block : blocks_) {
+      block.resize(layout.BlockBytes());
+      for (std::byte& byte : block) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        byte = static_cast<std::byte>(state >> 56);
+      }
+    }
+  }
+
+  uint32_t tokens() const { return static_cast<uint32_t>(blocks_.size()) * kv::kBlockTokens; }
+  uint32_t count() const { return static_cast<uint32_t>(blocks_.size()); }
+  PutRange all() const { return {0, layout_.layers, 0, count()}; }
+  std::byte* slice(uint32_t block, uint32_t layer) {
+    return blocks_[block].data() + layer * layout_.LayerBytes();
+  }
+  std::vector<std::span<const std::byte>> Sources(const PutRange& range) {
+    std::vector<std::span<const std::byte>> sources;
+    for (uint32_t b = range.block_begin; b < range.block_end; ++b) {
+      for (uint32_t l = range.layer_begin; l < range.layer_end; ++l) {
+        sources.emplace_back(slice(b, l), layout_.LayerBytes());
+      }
+    }
+    return sources;
+  }
+  // Whether `landed` (blocks from `first` on) holds these bytes.
+  bool Equals(const std::vector<std::byte*>& landed, uint32_t first = 0) const {
+    if (landed.size() != blocks_.size() - first) return false;
+    for (size_t i = 0; i < landed.size(); ++i) {
+      const auto& block = blocks_[first + i];
+      if (!std::equal(block.begin(), block.end(), landed[i])) return false;
+    }
+    return true;
+  }
+
+ private:
+  const kv::KvLayout layout_;
+  std::vector<std::vector<std::byte>> blocks_;
+};
+
+inline std::string Key(uint64_t n) {
+  std::string key = absl::StrCat("key-", n);
+  key.resize(16, '.');
+  return key;
+}
+
+// A folder of the test's own with a short path, gone at its end.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = "/tmp/baton-kv-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Parameter: the transport's name.
+class TransportTest : public testing::TestWithParam<std::string> {
+ protected:
+  TransportTest() { SetLogLevel(LogLevel::kError); }
+
+  void StartReceiver() {
+    landing_ = std::make_unique<FakeLanding>(layout_);
+    receiver_options_.receiver_id = "decode-1";
+    receiver_options_.socket_dir = dir_.path();
+    receiver_options_.tcp_address = "127.0.0.1:0";
+    auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
+    ASSERT_TRUE(receiver.ok()) << receiver.status();
+    receiver_ = *std::move(receiver);
+  }
+  void StartSender() {
+    sender_options_.sender_id = "prefill-1";
+    sender_options_.transports = {GetParam()};
+    auto sender = MakeSender(sender_options_, sender_layout_.value_or(layout_));
+    ASSERT_TRUE(sender.ok()) << sender.status();
+    sender_ = *std::move(sender);
+  }
+  void Start() {
+    StartReceiver();
+    StartSender();
+  }
+
+  std::string Address() const {
+    for (const Endpoint& endpoint : receiver_->endpoints()) {
+      if (endpoint.transport == GetParam()) return endpoint.address;
+    }
+    return "";
+  }
+
+  std::unique_ptr<KvWriter> Open(uint64_t key, uint32_t tokens, Done granted,
+                                 absl::Time deadline = absl::InfiniteFuture()) {
+    return sender_->Open(receiver_->endpoints(), {Key(key), tokens}, deadline, std::move(granted));
+  }
+  std::unique_ptr<KvWriter> Open(uint64_t key, uint32_t tokens) {
+    return Open(key, tokens, [](const absl::Status&) {});
+  }
+
+  // A whole hand-off: opens, puts everything, commits.
+  absl::Status HandOver(uint64_t key, PromptKv& prompt) {
+    const auto writer = Open(key, prompt.tokens());
+    Outcome put, commit;
+    writer->Put(prompt.all(), prompt.Sources(prompt.all()), put.done());
+    writer->Commit({static_cast<TokenId>(key), 1}, commit.done());
+    return commit.Wait();
+  }
+
+  TempDir dir_;
+  kv::KvLayout layout_ = SmallLayout();
+  std::optional<kv::KvLayout> sender_layout_;
+  ReceiverOptions receiver_options_;
+  SenderOptions sender_options_;
+  std::unique_ptr<FakeLanding> landing_;
+  std::unique_ptr<KvReceiver> receiver_;
+  std::unique_ptr<KvSender> sender_;
+};
+
+#define BATON_BOTH_TRANSPORTS(suite)                                 \
+  INSTANTIATE_TEST_SUITE_P(Kv, suite, testing::Values("shm", "tcp"), \
+                           [](const auto& instance) { return instance.param; })
+
+}  // namespace baton::transport
