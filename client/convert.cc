@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/convert.h"
 
-#include "client/utf8.h"
+#include "common/base/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -79,7 +79,7 @@ const char* ReasonName(v1::FinishReason reason) {
 }
 
 bool TextOk(const std::string& field, const std::string& text, Status* status) {
-  const size_t valid = ValidUtf8Prefix(text);
+  const size_t valid = FirstInvalidUtf8(text);
   if (valid == text.size()) return true;
   status->code = StatusCode::kInvalidArgument;
   status->field = field;
