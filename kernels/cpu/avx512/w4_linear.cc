@@ -121,12 +121,19 @@ class W4Format final : public LinearFormat {
   static constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGroup; }
 };
 
+// Eight nibbles, one in the low half of each byte, as the word of one output
+// in a chunk of the panel: the first four low, the others high.
+uint32_t PairNibbles(uint64_t nibbles) {
+  return static_cast<uint32_t>(nibbles) | static_cast<uint32_t>(nibbles >> 32) << 4;
+}
+
 // A stored block is d (f16), then m (f16, Q4_1 only), then 16 bytes: weight i
 // in the low half of byte i, weight 16 + i in its high half.
 template <bool kAffine>
 void W4Format<kAffine>::PackPanel(const WeightRows& rows, std::byte* out) const {
   constexpr size_t kHeader = kAffine ? 4 : 2;
   constexpr size_t kBlock = kHeader + kGroup / 2;
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
   const uint32_t groups = Groups(rows.inputs);
   std::memset(out, 0, PanelBytes(rows.inputs));
   for (uint32_t c = 0; c < rows.rows; ++c) {
@@ -135,13 +142,13 @@ void W4Format<kAffine>::PackPanel(const WeightRows& rows, std::byte* out) const 
       std::byte* record = out + g * kRecord<kAffine>;
       std::memcpy(record + c * 2, block, 2);
       if (kAffine) std::memcpy(record + kHalves + c * 2, block + 2, 2);
-      std::byte* nibbles = record + kRecord<kAffine> - kNibbles;
-      for (uint32_t k = 0; k < kGroup; ++k) {
-        const std::byte stored = block[kHeader + k % 16];
-        const std::byte q = k < 16 ? stored & std::byte{15} : stored >> 4;
-        const uint32_t shift = k / 4 % 2 * 4;
-        nibbles[k / 8 * 128 + c * 4 + k % 4] |= q << shift;
-      }
+      uint64_t stored[2];
+      std::memcpy(stored, block + kHeader, sizeof(stored));
+      const uint32_t words[4] = {PairNibbles(stored[0] & kLow), PairNibbles(stored[1] & kLow),
+                                 PairNibbles(stored[0] >> 4 & kLow),
+                                 PairNibbles(stored[1] >> 4 & kLow)};
+      std::byte* nibbles = record + kRecord<kAffine> - kNibbles + c * 4;
+      for (uint32_t b = 0; b < 4; ++b) std::memcpy(nibbles + b * 128, &words[b], 4);
     }
   }
 }

@@ -87,8 +87,11 @@ void W8Format::PackPanel(const WeightRows& rows, std::byte* out) const {
       const std::byte* block = rows.data + c * rows.row_bytes + g * kBlock;
       std::byte* record = out + g * kRecord;
       std::memcpy(record + c * 2, block, 2);
-      for (uint32_t k = 0; k < kGroup; ++k) {
-        record[kHalves + k / 4 * 128 + c * 4 + k % 4] = block[2 + k] ^ std::byte{128};
+      for (uint32_t w = 0; w < kGroup / 4; ++w) {
+        uint32_t quad;
+        std::memcpy(&quad, block + 2 + w * 4, 4);
+        quad ^= 0x80808080;  // s8 to u8: plus 128
+        std::memcpy(record + kHalves + w * 128 + c * 4, &quad, 4);
       }
     }
   }
