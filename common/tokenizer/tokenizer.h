@@ -37,6 +37,10 @@ class Tokenizer {
   // a space here; the dummy prefix is removed by the StreamDecoder.
   virtual std::string TokenBytes(TokenId id) const = 0;
 
+  // True for a token that stands for one raw byte (<0x0A>), which a decoder
+  // never takes for the dummy prefix.
+  virtual bool IsByte(TokenId /*id*/) const { return false; }
+
   // True when a decoder drops one leading space of the whole text.
   virtual bool drops_leading_space() const = 0;
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/json.h"
+
+namespace baton::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr size_t kLengthBytes = 8;
+
+struct Dtype {
+  const char* name;
+  TensorType type;
+  uint32_t bytes;
+};
+constexpr Dtype kDtypes[] = {{"F32", TensorType::kF32, 4},      {"F16", TensorType::kF16, 2},
+                             {"BF16", TensorType::kBf16, 2},    {"F64", TensorType::kOther, 8},
+                             {"I64", TensorType::kOther, 8},    {"U64", TensorType::kOther, 8},
+                             {"I32", TensorType::kOther, 4},    {"U32", TensorType::kOther, 4},
+                             {"I16", TensorType::kOther, 2},    {"U16", TensorType::kOther, 2},
+                             {"I8", TensorType::kOther, 1},     {"U8", TensorType::kOther, 1},
+                             {"BOOL", TensorType::kOther, 1},   {"F8_E4M3", TensorType::kOther, 1},
+                             {"F8_E5M2", TensorType::kOther, 1}};
+
+const Dtype* FindDtype(std::string_view name) {
+  for (const Dtype& dtype : kDtypes) {
+    if (name == dtype.name) return &dtype;
+  }
+  return nullptr;
+}
+
+struct Entry {
+  TensorView tensor;
+  uint64_t begin = 0, end = 0;  // in the data section
+};
+
+// Reads one entry of the header; the error says what is wrong with it.
+absl::StatusOr<Entry> ReadEntry(const std::string& name, const Json& json) {
+  const auto error = [&](std::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", std::string(what)));
+  };
+  if (!json.is_object()) return error("its entry is no object");
+  const auto dtype_field = json.find("dtype"), shape = json.find("shape"),
+             offsets = json.find("data_offsets");
+  if (dtype_field == json.end() || !dtype_field->is_string()) return error("no dtype");
+  if (shape == json.end() || !shape->is_array()) return error("no shape");
+  if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 ||
+      !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
+    return error("data_offsets must be two whole numbers");
+  }
+  const auto& dtype_name = dtype_field->get_ref<const std::string&>();
+  const Dtype* dtype = FindDtype(dtype_name);
+  if (dtype == nullptr) return error(absl::StrCat("unknown dtype \"", dtype_name, "\""));
+
+  Entry entry;
+  entry.tensor.name = name;
+  entry.tensor.type = dtype->type;
+  entry.tensor.type_name = dtype_name;
+  uint64_t bytes = dtype->bytes;
+  for (const Json& dimension : *shape) {
+    if (!dimension.is_number_unsigned()) return error("a dimension is no whole number");
+    const auto extent = dimension.get<uint64_t>();
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) return error("its size overflows");
+    entry.tensor.shape.push_back(extent);
+  }
+  entry.begin = (*offsets)[0].get<uint64_t>();
+  entry.end = (*offsets)[1].get<uint64_t>();
+  if (entry.end < entry.begin) return error("it ends before it begins");
+  if (entry.end - entry.begin != bytes) {
+    return error(absl::StrCat("shape and dtype need ", bytes, " bytes, data_offsets hold ",
+                              entry.end - entry.begin));
+  }
+  return entry;
+}
+
+absl::Status CheckMetadata(const Json& metadata) {
+  if (!metadata.is_object()) return absl::InvalidArgumentError("__metadata__ is no object");
+  for (const Json& value : metadata) {
+    if (!value.is_string()) {
+      return absl::InvalidArgumentError("a value of __metadata__ is no string");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TensorView>> ReadHeader(const File& file) {
+  uint64_t header_bytes = 0;
+  if (file.bytes.size() < kLengthBytes) {
+    return absl::InvalidArgumentError("shorter than the header's length");
+  }
+  std::memcpy(&header_bytes, file.bytes.data(), kLengthBytes);
+  if (header_bytes > kMaxHeaderBytes || header_bytes > file.bytes.size() - kLengthBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a header of ", header_bytes, " bytes in a file of ", file.bytes.size()));
+  }
+  BATON_ASSIGN_OR_RETURN(const Json header,
+                         ParseJsonObject(file.text().substr(kLengthBytes, header_bytes), "header"));
+  const auto data = file.bytes.subspan(kLengthBytes + header_bytes);
+
+  std::vector<Entry> entries;
+  for (const auto& [name, json] : header.items()) {
+    if (name == "__metadata__") {
+      BATON_RETURN_IF_ERROR(CheckMetadata(json));
+      continue;
+    }
+    BATON_ASSIGN_OR_RETURN(entries.emplace_back(), ReadEntry(name, json));
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+
+  std::vector<TensorView> tensors;
+  uint64_t end = 0;
+  for (Entry& entry : entries) {
+    if (entry.begin != end || entry.end > data.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", entry.tensor.name, "\": data [", entry.begin, ", ", entry.end,
+          ") does not follow byte ", end, " inside the ", data.size(), " bytes there are"));
+    }
+    entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
+    end = entry.end;
+    tensors.push_back(std::move(entry.tensor));
+  }
+  if (end != data.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensors end at byte ", end, " of ", data.size(), " bytes of data"));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TensorView>> ReadSafetensors(const File& file) {
+  auto tensors = ReadHeader(file);
+  if (tensors.ok()) return tensors;
+  return absl::InvalidArgumentError(
+      absl::StrCat(file.name, ": ", std::string(tensors.status().message())));
+}
+
+absl::StatusOr<std::vector<TensorView>> ReadSafetensorsFolder(const Folder& folder,
+                                                              std::vector<File>& files) {
+  constexpr char kSingle[] = "model.safetensors", kIndex[] = "model.safetensors.index.json";
+  if (!folder.Has(kIndex)) {
+    BATON_ASSIGN_OR_RETURN(File file, folder.Open(kSingle));
+    files.push_back(file);
+    return ReadSafetensors(file);
+  }
+  BATON_ASSIGN_OR_RETURN(const File index_file, folder.Open(kIndex));
+  BATON_ASSIGN_OR_RETURN(const Json index, ParseJsonObject(index_file.text(), index_file.name));
+  const auto error = [&](std::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(index_file.name, ": ", std::string(what)));
+  };
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object()) return error("no weight_map");
+
+  std::unordered_map<std::string, std::string> shard_of;
+  std::map<std::string, size_t> shards;  // with the number of tensors each should hold
+  for (const auto& [name, shard] : map->items()) {
+    if (!shard.is_string()) return error(absl::StrCat("tensor \"", name, "\" has no file name"));
+    shard_of.emplace(name, shard.get<std::string>());
+    ++shards[shard.get<std::string>()];
+  }
+  std::vector<TensorView> all;
+  for (const auto& [shard, count] : shards) {
+    BATON_ASSIGN_OR_RETURN(File file, folder.Open(shard));
+    files.push_back(file);
+    BATON_ASSIGN_OR_RETURN(std::vector<TensorView> tensors, ReadSafetensors(file));
+    for (TensorView& tensor : tensors) {
+      const auto expected = shard_of.find(tensor.name);
+      if (expected == shard_of.end() || expected->second != shard) {
+        return error(
+            absl::StrCat("tensor \"", tensor.name, "\" of ", shard, " is not listed there"));
+      }
+      all.push_back(std::move(tensor));
+    }
+    if (tensors.size() != count) {
+      return error(absl::StrCat(shard, " holds ", tensors.size(), " tensors, not ", count));
+    }
+  }
+  return all;
+}
+
+}  // namespace baton::checkpoint
