@@ -19,7 +19,7 @@ struct Params {
   float top_p = 1;
   uint64_t seed = 0;
   float repetition_penalty = 1;
-  std::optional<uint32_t> logprobs;  // number of alternatives; absent: none
+  std::optional<uint32_t> logprobs = std::nullopt;  // number of alternatives; absent: none
 };
 
 // INVALID_ARGUMENT, naming field, value and range, for values outside the

@@ -11,8 +11,8 @@ namespace baton::sampling {
 // exp((logit - max) * scale) rounded to a multiple of 2^-35. Sums of up to 2^18
 // weights are exact in double, so they do not depend on the order of addition.
 // Own arithmetic instead of libm's, whose last bits depend on the CPU.
-// REQUIRES: logit <= max, scale > 0, all finite. Error below 2e-7 relative to
-// the exact value, or 2^-36.
+// REQUIRES: logit <= max, scale > 0, all finite. Error below 2e-7 of the
+// exact value plus 2^-36.
 double Weight(float logit, float max, float scale);
 
 // Weights of `logits` summed in groups of kWeightGroup; returns the total.
