@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/assignment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/status.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr int kMostStopTokens = 256;
+constexpr int kMostEndpoints = 8;
+constexpr size_t kMostEndpointBytes = 512;
+constexpr size_t kMostRequestIdBytes = 128;
+constexpr uint32_t kMostLogprobs = 20;
+// Longer deadlines are no deadline; keeps the arithmetic away from overflow.
+constexpr uint64_t kMostDeadlineMs = uint64_t{366} * 24 * 3600 * 1000;
+
+absl::Status CheckRange(std::string_view field, double value, bool inside, std::string_view range) {
+  if (inside) return absl::OkStatus();
+  return rpc::BadField(field, absl::StrCat("must be in ", std::string(range), ", is ", value));
+}
+
+absl::StatusOr<engine::Role> RoleFrom(v1::Assign::Role role, WorkerRole worker) {
+  switch (role) {
+    case v1::Assign::ROLE_PREFILL:
+      if (worker == WorkerRole::kPrefill) return engine::Role::kPrefill;
+      break;
+    case v1::Assign::ROLE_DECODE:
+      if (worker == WorkerRole::kDecode) return engine::Role::kDecode;
+      break;
+    case v1::Assign::ROLE_WHOLE:
+      if (worker == WorkerRole::kDecode) return engine::Role::kWhole;
+      break;
+    default:
+      break;
+  }
+  return rpc::BadField("role", absl::StrCat("a ", std::string(RoleName(worker)),
+                                            " worker does not take role ", static_cast<int>(role)));
+}
+
+absl::StatusOr<sampling::Params> ParamsFrom(const v1::SamplingParams& wire) {
+  sampling::Params params;
+  params.temperature = wire.temperature();
+  params.top_k = wire.top_k();
+  if (wire.has_top_p()) params.top_p = wire.top_p();
+  params.seed = wire.seed();
+  if (wire.has_repetition_penalty()) params.repetition_penalty = wire.repetition_penalty();
+  if (wire.has_logprobs()) params.logprobs = wire.logprobs();
+
+  // Comparisons are written so that NaN fails them.
+  BATON_RETURN_IF_ERROR(CheckRange("sampling.temperature", params.temperature,
+                                   params.temperature >= 0 && params.temperature <= 100,
+                                   "[0, 100]"));
+  BATON_RETURN_IF_ERROR(
+      CheckRange("sampling.top_p", params.top_p, params.top_p > 0 && params.top_p <= 1, "(0, 1]"));
+  BATON_RETURN_IF_ERROR(CheckRange("sampling.repetition_penalty", params.repetition_penalty,
+                                   params.repetition_penalty > 0 && params.repetition_penalty <= 10,
+                                   "(0, 10]"));
+  const uint32_t logprobs = params.logprobs.value_or(0);
+  BATON_RETURN_IF_ERROR(
+      CheckRange("sampling.logprobs", logprobs, logprobs <= kMostLogprobs, "[0, 20]"));
+  return params;
+}
+
+absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
+  if (assign.prompt_ids().empty()) return rpc::BadField("prompt_ids", "must not be empty");
+  const uint64_t prompt = static_cast<uint64_t>(assign.prompt_ids_size());
+  if (assign.max_tokens() == 0) return rpc::BadField("max_tokens", "must be at least 1, is 0");
+  if (prompt + assign.max_tokens() > limits.context_tokens) {
+    return rpc::BadField("max_tokens",
+                         absl::StrCat("prompt (", prompt, ") and max_tokens (", assign.max_tokens(),
+                                      ") exceed the context of ", limits.context_tokens));
+  }
+  if (assign.stop_token_ids_size() > kMostStopTokens) {
+    return rpc::BadField("stop_token_ids", absl::StrCat("must be at most ", kMostStopTokens,
+                                                        ", are ", assign.stop_token_ids_size()));
+  }
+  const auto outside = std::find_if(assign.prompt_ids().begin(), assign.prompt_ids().end(),
+                                    [&](uint32_t id) { return id >= limits.vocabulary_size; });
+  if (outside != assign.prompt_ids().end()) {
+    return rpc::BadField("prompt_ids", absl::StrCat("ids must be below ", limits.vocabulary_size,
+                                                    ", one is ", *outside));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHandoff(const v1::Assign& assign) {
+  if (assign.role() == v1::Assign::ROLE_WHOLE) return absl::OkStatus();
+  if (assign.handoff_key().size() != kHandoffKeyBytes) {
+    return rpc::BadField("handoff_key", absl::StrCat("must be ", kHandoffKeyBytes, " bytes, is ",
+                                                     assign.handoff_key().size()));
+  }
+  if (assign.role() != v1::Assign::ROLE_PREFILL) return absl::OkStatus();
+  if (assign.handoff_endpoints().empty() || assign.handoff_endpoints_size() > kMostEndpoints) {
+    return rpc::BadField(
+        "handoff_endpoints",
+        absl::StrCat("must be 1 to ", kMostEndpoints, ", are ", assign.handoff_endpoints_size()));
+  }
+  for (const v1::HandoffEndpoint& endpoint : assign.handoff_endpoints()) {
+    if (endpoint.address().size() > kMostEndpointBytes || endpoint.transport().size() > 16) {
+      return rpc::BadField("handoff_endpoints", "an address is too long");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, uint64_t owner,
+                                                    const AssignLimits& limits, absl::Time now) {
+  engine::SequenceSpec spec;
+  spec.ref = {.owner = owner, .key = assign.sequence_key()};
+  BATON_ASSIGN_OR_RETURN(spec.role, RoleFrom(assign.role(), limits.role));
+  if (assign.request_id().size() > kMostRequestIdBytes) {
+    return rpc::BadField("request_id", absl::StrCat("must be at most ", kMostRequestIdBytes,
+                                                    " bytes, is ", assign.request_id().size()));
+  }
+  BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
+  BATON_RETURN_IF_ERROR(CheckHandoff(assign));
+  BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign.sampling()));
+  spec.request_id = assign.request_id();
+  spec.prompt.assign(assign.prompt_ids().begin(), assign.prompt_ids().end());
+  spec.max_tokens = assign.max_tokens();
+  spec.stop_tokens.assign(assign.stop_token_ids().begin(), assign.stop_token_ids().end());
+  spec.handoff_key = assign.handoff_key();
+  if (assign.deadline_ms() > 0 && assign.deadline_ms() < kMostDeadlineMs) {
+    spec.deadline = now + absl::Milliseconds(static_cast<int64_t>(assign.deadline_ms()));
+  }
+  return spec;
+}
+
+}  // namespace baton::worker

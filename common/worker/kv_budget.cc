@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/kv_budget.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr uint32_t kMostContexts = 64;
+constexpr uint64_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
+
+std::string MiB(uint64_t bytes) { return absl::StrCat(bytes >> 20, " MiB"); }
+
+absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout& layout) {
+  if (budget.tokens.has_value()) {
+    if (*budget.tokens == 0) return absl::InvalidArgumentError("--kv-tokens: must be at least 1");
+    if (*budget.tokens / kv::kBlockTokens >= kMostBlocks) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--kv-tokens: ", *budget.tokens, " is beyond what a pool can hold"));
+    }
+    return kv::BlocksForTokens(*budget.tokens);
+  }
+  BATON_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(budget.memory));
+  const uint64_t blocks = std::min<uint64_t>(bytes / layout.BlockBytes(), kMostBlocks);
+  if (blocks == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-memory: ", budget.memory,
+                                                   " holds no block; one takes ",
+                                                   layout.BlockBytes(), " bytes"));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
+  struct Unit {
+    const char* suffix;
+    double bytes;
+  };
+  static constexpr Unit kUnits[] = {{"kib", 1024.0},
+                                    {"mib", 1024.0 * 1024},
+                                    {"gib", 1024.0 * 1024 * 1024},
+                                    {"tib", 1024.0 * 1024 * 1024 * 1024}};
+  std::string lower = absl::AsciiStrToLower(text);
+  double factor = 1;
+  for (const Unit& unit : kUnits) {
+    if (absl::EndsWith(lower, unit.suffix)) {
+      factor = unit.bytes;
+      lower.resize(lower.size() - 3);
+      break;
+    }
+  }
+  double number = 0;
+  if (!absl::SimpleAtod(lower, &number) || !std::isfinite(number) || number < 0 ||
+      number * factor > 1e18) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is no size; write it like 512MiB, 1.5GiB or 4096 (bytes)"));
+  }
+  return static_cast<uint64_t>(number * factor);
+}
+
+absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout& layout,
+                                      uint32_t context_tokens, uint64_t available_bytes) {
+  const uint64_t block_bytes = layout.BlockBytes();
+  if (!budget.tokens.has_value() && budget.memory.empty()) {
+    const uint64_t share = available_bytes / 4 / block_bytes;
+    const uint64_t most = uint64_t{kMostContexts} * kv::BlocksForTokens(context_tokens);
+    const uint64_t blocks = std::min({share, most, kMostBlocks});
+    if (blocks == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a quarter of the free memory (", MiB(available_bytes),
+                       ") holds no KV block of ", block_bytes, " bytes; set --kv-memory"));
+    }
+    return static_cast<uint32_t>(blocks);
+  }
+  BATON_ASSIGN_OR_RETURN(const uint64_t blocks, AskedBlocks(budget, layout));
+  if (blocks > available_bytes / block_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the KV pool needs ", blocks, " blocks x ", block_bytes,
+                     " bytes = ", MiB(blocks * block_bytes), ", free are ", MiB(available_bytes),
+                     "; lower --kv-tokens or --kv-memory"));
+  }
+  return static_cast<uint32_t>(blocks);
+}
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  if (!(statm >> total >> resident)) return 0;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace baton::worker

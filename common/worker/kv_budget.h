@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How large a worker's KV pool is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/kv/layout.h"
+
+namespace baton::worker {
+
+struct KvBudget {
+  std::optional<uint64_t> tokens;  // --kv-tokens
+  std::string memory;              // --kv-memory; empty: not given
+};
+
+// Blocks for the pool: what was asked for, or a quarter of `available_bytes`,
+// at most 64 sequences of `context_tokens`. INVALID_ARGUMENT when not one
+// block fits into what was asked for; RESOURCE_EXHAUSTED, with the arithmetic,
+// when the machine has less.
+absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout& layout,
+                                      uint32_t context_tokens, uint64_t available_bytes);
+
+// "512MiB", "1.5GiB", "4096" (bytes). INVALID_ARGUMENT says what is understood.
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
+
+// Resident memory of this process in bytes.
+uint64_t ResidentBytes();
+
+}  // namespace baton::worker

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// From --model and its companions to a loaded model.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/model/model.h"
+#include "common/worker/options.h"
+
+namespace baton::worker {
+
+// Loads the checkpoint, or makes the fake model. Errors name the flag or the
+// file that is wrong.
+absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options);
+
+}  // namespace baton::worker

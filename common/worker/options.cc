@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/kv/layout.h"
+#include "common/worker/host_id.h"
+
+namespace baton::worker {
+namespace {
+
+// CLI11 shows no option of the unnamed group in --help.
+constexpr const char* kHidden = "";
+
+absl::Status FlagError(std::string_view flag, std::string_view problem) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", std::string(flag), ": ", std::string(problem)));
+}
+
+absl::Status CheckNumbers(const Options& options) {
+  if (options.chunk_tokens == 0 || options.chunk_tokens % kv::kBlockTokens != 0 ||
+      options.chunk_tokens > 65536) {
+    return FlagError("chunk-tokens",
+                     absl::StrCat("must be a multiple of ", kv::kBlockTokens, " from ",
+                                  kv::kBlockTokens, " to 65536, is ", options.chunk_tokens));
+  }
+  if (options.max_sequences == 0 || options.max_sequences > 4096) {
+    return FlagError("max-sequences",
+                     absl::StrCat("must be 1 to 4096, is ", options.max_sequences));
+  }
+  if (options.kv_tokens.has_value() && !options.kv_memory.empty()) {
+    return FlagError("kv-tokens", "cannot be given together with --kv-memory");
+  }
+  if (options.handoff_timeout <= absl::ZeroDuration()) {
+    return FlagError("handoff-timeout", "must be more than 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string_view RoleName(WorkerRole role) {
+  return role == WorkerRole::kPrefill ? "prefill" : "decode";
+}
+
+void AddFlags(config::CommandLine& line, Options* options) {
+  line.Add("Model", "model", &options->model,
+           "Checkpoint (a GGUF file, a safetensors file or their folder), or \"embedded\"");
+  line.AddChoice("Model", "precision", &options->precision, {"fast", "exact"},
+                 "fast: weights as stored; exact: float32 throughout");
+  line.AddChoice("Model", "kv-dtype", &options->kv_dtype, {"bf16", "f32"},
+                 "Type of the KV cache; exact always takes f32");
+  line.Add("Model", "threads", &options->threads,
+           "Compute threads; 0: what CPU affinity and cgroup quota allow");
+  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512 or generic");
+
+  line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");
+  line.Add("Capacity", "kv-memory", &options->kv_memory,
+           "KV pool, such as 1GiB; default: a quarter of free memory, at most 64 contexts");
+  line.Add("Capacity", "chunk-tokens", &options->chunk_tokens, "Prompt tokens per step");
+  line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
+  line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");
+
+  line.Add("Cluster", "router", &options->routers, "HOST:PORT of a router; may be repeated");
+  line.Add("Cluster", "worker-id", &options->worker_id, "Unique name; default: ROLE-HOST-PID");
+  line.Add("Cluster", "host-id", &options->host_id,
+           "Workers with equal ids share a file system for sockets; default: found out");
+  line.Add("Cluster", "transport", &options->transports,
+           "Ways KV may travel, best first: shm, tcp; may be repeated; default: both");
+  line.Add("Cluster", "handoff-timeout", &options->handoff_timeout,
+           "A hand-off that takes longer is given up");
+
+  line.Add("Network", "listen", &options->listen, "Address of health checks and reflection");
+  line.Add("Network", "metrics-listen", &options->metrics_listen,
+           "Address of Prometheus metrics; empty: none");
+  rpc::AddTlsFlags(line, &options->tls);
+
+  line.Add("Process", "drain-timeout", &options->drain_timeout,
+           "Longest wait for running sequences after SIGTERM");
+  line.Add("Process", "liveness-timeout", &options->liveness_timeout,
+           "Liveness fails when the step loop stood still for so long");
+  line.AddChoice("Process", "log-level", &options->log_level, {"debug", "info", "warning", "error"},
+                 "Least severe lines to log");
+  line.Add("Process", "port-file", &options->port_file,
+           "JSON file that gets the bound ports once the worker serves");
+
+  line.Add(kHidden, "fake-token-delay", &options->fake.token_delay, "Delay per token of a step");
+  line.Add(kHidden, "fake-step-delay", &options->fake.step_delay, "Delay per step");
+  line.Add(kHidden, "fake-context", &options->fake.context, "Context of the fake model");
+  line.Add(kHidden, "fake-seed", &options->fake.seed, "Other seeds are other models");
+}
+
+absl::Status Complete(Options* options) {
+  LogLevel level = LogLevel::kInfo;
+  if (!ParseLogLevel(options->log_level, level)) {
+    return FlagError("log-level", "must be debug, info, warning or error");
+  }
+  SetLogLevel(level);
+  if (absl::Status status = CheckNumbers(*options); !status.ok()) return status;
+  if (options->routers.empty()) {
+    return FlagError("router", "give the HOST:PORT of at least one router");
+  }
+  if (options->transports.empty()) options->transports = {"shm", "tcp"};
+  for (const std::string& transport : options->transports) {
+    if (transport != "shm" && transport != "tcp") {
+      return FlagError("transport", absl::StrCat("must be shm or tcp, is ", transport));
+    }
+  }
+  if (options->host_id.empty()) options->host_id = HostId();
+  if (options->worker_id.empty()) {
+    options->worker_id =
+        absl::StrCat(std::string(RoleName(options->role)), "-", HostName(), "-", getpid());
+  }
+  if (options->worker_id.size() > 128) {
+    return FlagError("worker-id",
+                     absl::StrCat("must be at most 128 bytes, is ", options->worker_id.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::worker

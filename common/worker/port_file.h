@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells scripts which ports a process got.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace baton::worker {
+
+struct Ports {
+  std::string listen;   // HOST:PORT of health and reflection
+  std::string metrics;  // HOST:PORT; empty: none
+};
+
+// Writes {"listen": ..., "metrics": ..., "pid": ...} to `path`, whole or not
+// at all.
+absl::Status WritePortFile(const std::string& path, const Ports& ports);
+
+}  // namespace baton::worker

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/step_messages.h"
+
+#include "common/rpc/status.h"
+
+namespace baton::worker {
+namespace {
+
+void SetStatus(const absl::Status& status, v1::SequenceEnd* end) {
+  // ToGrpc cuts the message and makes it valid UTF-8, which a proto3 string must be.
+  const grpc::Status wire = rpc::ToGrpc(status);
+  end->set_code(static_cast<int32_t>(wire.error_code()));
+  end->set_message(wire.error_message());
+}
+
+v1::FinishReason ReasonMessage(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case engine::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case engine::FinishReason::kNone:
+      break;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+void AddToken(const engine::TokenOutput& token, v1::StepOutput* step) {
+  v1::SequenceTokens* out = step->add_tokens();
+  out->set_sequence_key(token.ref.key);
+  out->set_first_index(token.index);
+  out->add_token_ids(token.sample.token);
+  if (token.sample.logprobs.has_value()) {
+    v1::TokenLogprobs* logprobs = out->add_logprobs();
+    logprobs->set_logprob(token.sample.logprobs->logprob);
+    for (const auto& [id, logprob] : token.sample.logprobs->top) {
+      v1::TokenLogprob* top = logprobs->add_top();
+      top->set_token_id(id);
+      top->set_logprob(logprob);
+    }
+  }
+  if (token.prefill_end.has_value()) {
+    out->set_prefill_end_unix_us(absl::ToUnixMicros(*token.prefill_end));
+  }
+  if (token.first_step_start.has_value()) {
+    out->set_first_step_unix_us(absl::ToUnixMicros(*token.first_step_start));
+  }
+}
+
+void AddEnd(const engine::EndOutput& ended, v1::StepOutput* step) {
+  v1::SequenceEnd* end = step->add_ends();
+  end->set_sequence_key(ended.ref.key);
+  if (!ended.status.ok()) SetStatus(ended.status, end);
+  end->set_reason(ReasonMessage(ended.reason));
+  end->set_handed_off(ended.handed_off);
+  end->set_transport(ended.transport);
+  end->set_handoff_bytes(ended.handoff_bytes);
+}
+
+}  // namespace
+
+std::map<uint64_t, v1::StepOutput> SplitByOwner(const engine::StepOutput& output) {
+  std::map<uint64_t, v1::StepOutput> steps;
+  for (const engine::StartOutput& started : output.started) {
+    v1::PrefillStarted* start = steps[started.ref.owner].add_started();
+    start->set_sequence_key(started.ref.key);
+    start->set_start_unix_us(absl::ToUnixMicros(started.start));
+    start->set_cached_prompt_tokens(started.cached_prompt_tokens);
+  }
+  for (const engine::TokenOutput& token : output.tokens) {
+    AddToken(token, &steps[token.ref.owner]);
+  }
+  for (const engine::EndOutput& end : output.ends) AddEnd(end, &steps[end.ref.owner]);
+  return steps;
+}
+
+v1::SequenceEnd RefusedEnd(uint64_t sequence_key, const absl::Status& status) {
+  v1::SequenceEnd end;
+  end.set_sequence_key(sequence_key);
+  SetStatus(status, &end);
+  return end;
+}
+
+v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
+                           uint64_t resident_bytes) {
+  v1::WorkerLoad message;
+  message.set_waiting_sequences(load.waiting_sequences);
+  message.set_running_sequences(load.running_sequences);
+  message.set_queued_prompt_tokens(load.queued_prompt_tokens);
+  message.set_kv_blocks_total(load.kv_blocks_total);
+  message.set_kv_blocks_free(load.kv_blocks_free);
+  message.set_kv_blocks_requests(load.kv_blocks_requests);
+  message.set_kv_blocks_transfers(load.kv_blocks_transfers);
+  message.set_kv_blocks_prefix_cache(load.kv_blocks_prefix_cache);
+  message.set_kv_block_tokens(kv::kBlockTokens);
+  message.set_kv_bytes_total(uint64_t{load.kv_blocks_total} * layout.BlockBytes());
+  message.set_resident_bytes(resident_bytes);
+  return message;
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/worker.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/base/version.h"
+#include "common/kv/memory_budget.h"
+#include "common/metrics/metrics.h"
+#include "common/rpc/server.h"
+#include "common/worker/kv_budget.h"
+#include "common/worker/model_source.h"
+#include "common/worker/periodic.h"
+#include "common/worker/port_file.h"
+#include "common/worker/router_links.h"
+#include "common/worker/shutdown_signals.h"
+#include "common/worker/step_messages.h"
+#include "common/worker/timed_model.h"
+#include "common/worker/worker_metrics.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 1;
+// After running sequences were cut off at the end of the drain.
+constexpr absl::Duration kCutOffGrace = absl::Seconds(3);
+constexpr absl::Duration kFlushPatience = absl::Seconds(2);
+constexpr absl::Duration kEndGrace = absl::Seconds(10);
+constexpr absl::Duration kTick = absl::Seconds(1);
+
+// The parts of a worker, in the order in which they come to life; they go in
+// the opposite one.
+class Worker final {
+ public:
+  Worker(const Options& options, HandoffEnd* handoff) : options_(options), handoff_(handoff) {}
+  ~Worker() { Stop(); }
+
+  absl::Status Start();
+  // Finishes what runs, within --drain-timeout. Call it once, after Start.
+  void Drain();
+
+ private:
+  absl::Status StartEngine(std::unique_ptr<model::Model> model);
+  absl::Status StartServers();
+  absl::Status StartLinks();
+  v1::Hello MakeHello() const;
+  void Tick();
+  void UpdateReady();
+  void LogStart() const;
+  void Stop();
+
+  const Options& options_;
+  HandoffEnd* const handoff_;
+  metrics::Metrics metrics_;
+  metrics::Labels labels_;
+  std::unique_ptr<WorkerMetrics> worker_metrics_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<RouterLinks> links_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<Periodic> ticker_;
+  std::atomic<int> attached_{0};
+  std::atomic<bool> draining_{false};
+  bool handoff_started_ = false;
+};
+
+absl::Status Worker::Start() {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model, MakeModel(options_));
+  labels_ = {{"role", std::string(RoleName(options_.role))}, {"model", model->info().name}};
+  worker_metrics_ = std::make_unique<WorkerMetrics>(&metrics_, labels_);
+  BATON_RETURN_IF_ERROR(StartServers());
+  BATON_RETURN_IF_ERROR(StartEngine(std::move(model)));
+  LogStart();
+  ticker_ = std::make_unique<Periodic>(kTick, [this] { Tick(); });
+  BATON_RETURN_IF_ERROR(StartLinks());
+  if (options_.port_file.empty()) return absl::OkStatus();
+  Ports ports{.listen = server_->address(), .metrics = {}};
+  if (metrics_.port() != 0) {
+    const std::string& asked = options_.metrics_listen;
+    ports.metrics = absl::StrCat(asked.substr(0, asked.rfind(':')), ":", metrics_.port());
+  }
+  return WritePortFile(options_.port_file, ports);
+}
+
+absl::Status Worker::StartServers() {
+  rpc::ServerOptions server;
+  server.listen = options_.listen;
+  server.tls = options_.tls;
+  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {}));
+  metrics_.AddProcessMetrics();
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  return metrics_.Serve(options_.metrics_listen);
+}
+
+absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
+  const kv::KvLayout layout = model->kv_layout();
+  BATON_ASSIGN_OR_RETURN(
+      const uint32_t blocks,
+      PlanKvBlocks({.tokens = options_.kv_tokens, .memory = options_.kv_memory}, layout,
+                   model->info().context_tokens, kv::ReadMemoryBudget().available_bytes));
+  BATON_ASSIGN_OR_RETURN(
+      engine::HandoffSender * sender,
+      handoff_->Prepare(
+          {.options = &options_, .layout = layout, .metrics = &metrics_, .labels = labels_}));
+  links_ = std::make_unique<RouterLinks>(handoff_, worker_metrics_.get());
+  engine::Options engine;
+  engine.kv_blocks = blocks;
+  engine.max_sequences = options_.max_sequences;
+  engine.max_waiting = options_.max_waiting;
+  engine.chunk_tokens = options_.chunk_tokens;
+  auto timed = std::make_unique<TimedModel>(
+      std::move(model), [observer = worker_metrics_.get()](absl::Duration elapsed) {
+        observer->ObserveStep(elapsed);
+      });
+  BATON_ASSIGN_OR_RETURN(engine_,
+                         engine::Engine::Create(std::move(timed), engine, links_.get(), sender));
+  worker_metrics_->Watch(engine_.get());
+  BATON_RETURN_IF_ERROR(handoff_->Start(engine_.get()));
+  handoff_started_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Worker::StartLinks() {
+  const model::ModelInfo& info = engine_->model().info();
+  const AssignLimits limits{.role = options_.role,
+                            .vocabulary_size = info.vocabulary_size,
+                            .context_tokens = info.context_tokens};
+  return links_->Start(engine_.get(), options_.routers, options_.tls, limits, MakeHello(),
+                       [this](int attached) {
+                         attached_ = attached;
+                         UpdateReady();
+                       });
+}
+
+v1::Hello Worker::MakeHello() const {
+  const model::ModelInfo& model = engine_->model().info();
+  const kv::KvLayout& layout = engine_->model().kv_layout();
+  v1::Hello hello;
+  hello.set_protocol_version(kProtocolVersion);
+  v1::WorkerInfo* info = hello.mutable_info();
+  info->set_worker_id(options_.worker_id);
+  info->set_role(options_.role == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL
+                                                       : v1::WORKER_ROLE_DECODE);
+  info->set_model(model.name);
+  *info->mutable_load() = LoadMessage(engine_->load(), layout, ResidentBytes());
+  info->set_pid(static_cast<uint32_t>(getpid()));
+  info->set_compute(model.compute);
+  info->set_threads(model.threads);
+  hello.set_model_fingerprint(layout.model_fingerprint);
+  hello.set_vocabulary_size(model.vocabulary_size);
+  hello.set_context_tokens(model.context_tokens);
+  hello.set_numerics_id(layout.numerics_id);
+  hello.set_host_id(options_.host_id);
+  hello.set_max_sequences(options_.max_sequences);
+  handoff_->Describe(&hello);
+  return hello;
+}
+
+void Worker::LogStart() const {
+  const model::ModelInfo& info = engine_->model().info();
+  const engine::Load load = engine_->load();
+  const uint64_t kv_bytes =
+      uint64_t{load.kv_blocks_total} * engine_->model().kv_layout().BlockBytes();
+  LogInfo("worker started", {{"version", kVersion},
+                             {"role", RoleName(options_.role)},
+                             {"worker_id", options_.worker_id},
+                             {"model", info.name},
+                             {"weights_mib", info.weight_bytes >> 20},
+                             {"kv_blocks", load.kv_blocks_total},
+                             {"kv_tokens", uint64_t{load.kv_blocks_total} * kv::kBlockTokens},
+                             {"kv_mib", kv_bytes >> 20},
+                             {"threads", info.threads},
+                             {"compute", info.compute},
+                             {"listen", server_->address()}});
+}
+
+void Worker::Tick() {
+  const absl::Time now = absl::Now();
+  handoff_->Expire(now);
+  server_->SetLive(now - engine_->load().last_progress < options_.liveness_timeout);
+}
+
+void Worker::UpdateReady() { server_->SetReady(attached_ > 0 && !draining_); }
+
+void Worker::Drain() {
+  draining_ = true;
+  UpdateReady();
+  links_->SetDraining();
+  auto drained = std::make_shared<absl::Notification>();
+  engine_->Drain([drained] { drained->Notify(); });
+  if (!drained->WaitForNotificationWithTimeout(options_.drain_timeout)) {
+    LogWarning("drain timeout, sequences that still run are cut off");
+    links_->CancelAll(absl::UnavailableError("the worker is shutting down"));
+    drained->WaitForNotificationWithTimeout(kCutOffGrace);
+  }
+  links_->Stop(kFlushPatience);
+}
+
+void Worker::Stop() {
+  ticker_.reset();
+  if (links_ != nullptr) links_->Stop(absl::ZeroDuration());
+  if (handoff_started_) handoff_->Stop();
+  if (worker_metrics_ != nullptr) worker_metrics_->StopWatching();
+  engine_.reset();
+  if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+}
+
+absl::Status RunUntilSignal(Options& options, HandoffEnd* handoff, ShutdownSignals& signals) {
+  BATON_RETURN_IF_ERROR(Complete(&options));
+  Worker worker(options, handoff);
+  BATON_RETURN_IF_ERROR(worker.Start());
+  absl::Notification stop;
+  signals.Handle([&stop] { stop.Notify(); }, options.drain_timeout + kEndGrace);
+  stop.WaitForNotification();
+  LogInfo("draining");
+  worker.Drain();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunWorker(Options options, HandoffEnd* handoff) {
+  SetLogProcess(absl::StrCat("baton-", std::string(RoleName(options.role)), "-worker"));
+  ShutdownSignals signals;
+  const absl::Status status = RunUntilSignal(options, handoff, signals);
+  if (!status.ok()) {
+    LogError("cannot run", {{"reason", std::string(status.message())}});
+    return 1;
+  }
+  LogInfo("ended");
+  return 0;
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/worker_metrics.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace baton::worker {
+namespace {
+
+metrics::Labels Plus(metrics::Labels labels, const char* name, std::string_view value) {
+  labels.emplace(name, value);
+  return labels;
+}
+
+// Sets the gauges to `now` and adds to the counters what came since `before`.
+void Refresh(const engine::Load& now, const engine::Load& before, const metrics::Labels& labels,
+             metrics::Metrics* metrics) {
+  const auto blocks = [&](std::string_view owner, uint32_t count) {
+    metrics
+        ->Gauge("baton_worker_kv_blocks", "KV blocks by what holds them",
+                Plus(labels, "owner", owner))
+        .Set(count);
+  };
+  blocks("free", now.kv_blocks_free);
+  blocks("request", now.kv_blocks_requests);
+  blocks("transfer", now.kv_blocks_transfers);
+  blocks("prefix_cache", now.kv_blocks_prefix_cache);
+  const auto sequences = [&](std::string_view state, uint32_t count) {
+    metrics->Gauge("baton_worker_sequences", "Sequences by state", Plus(labels, "state", state))
+        .Set(count);
+  };
+  sequences("waiting", now.waiting_sequences);
+  sequences("running", now.running_sequences);
+  metrics->Gauge("baton_worker_queued_prompt_tokens", "Prompt tokens not computed yet", labels)
+      .Set(static_cast<double>(now.queued_prompt_tokens));
+  const auto add = [&](const char* name, const char* help, uint64_t to, uint64_t from) {
+    metrics->Counter(name, help, labels).Increment(static_cast<double>(to - from));
+  };
+  add("baton_worker_steps_total", "Steps of the model", now.steps, before.steps);
+  add("baton_worker_prompt_tokens_total", "Prompt tokens computed", now.prompt_tokens_computed,
+      before.prompt_tokens_computed);
+  add("baton_worker_tokens_total", "Tokens sampled", now.tokens_sampled, before.tokens_sampled);
+}
+
+}  // namespace
+
+struct WorkerMetrics::Watched {
+  absl::Mutex mutex;
+  const engine::Engine* engine ABSL_GUARDED_BY(mutex) = nullptr;
+  engine::Load last ABSL_GUARDED_BY(mutex);
+};
+
+WorkerMetrics::WorkerMetrics(metrics::Metrics* metrics, metrics::Labels labels)
+    : metrics_(metrics),
+      labels_(std::move(labels)),
+      step_seconds_(metrics->Histogram("baton_worker_step_seconds", "Time of one step of the model",
+                                       metrics::LatencyBuckets(), labels_)),
+      routers_(
+          metrics->Gauge("baton_worker_routers", "Routers this worker is attached to", labels_)),
+      watched_(std::make_shared<Watched>()) {}
+
+void WorkerMetrics::Watch(const engine::Engine* engine) {
+  {
+    absl::MutexLock lock(&watched_->mutex);
+    watched_->engine = engine;
+  }
+  metrics_->OnScrape([watched = watched_, metrics = metrics_, labels = labels_] {
+    absl::MutexLock lock(&watched->mutex);
+    if (watched->engine == nullptr) return;
+    const engine::Load load = watched->engine->load();
+    Refresh(load, watched->last, labels, metrics);
+    watched->last = load;
+  });
+}
+
+void WorkerMetrics::StopWatching() {
+  absl::MutexLock lock(&watched_->mutex);
+  watched_->engine = nullptr;
+}
+
+void WorkerMetrics::CountEnd(absl::StatusCode code) {
+  metrics_
+      ->Counter("baton_worker_sequences_ended_total", "Sequences ended, by status",
+                Plus(labels_, "code", absl::StatusCodeToString(code)))
+      .Increment();
+}
+
+void WorkerMetrics::ObserveStep(absl::Duration elapsed) {
+  step_seconds_.Observe(absl::ToDoubleSeconds(elapsed));
+}
+
+void WorkerMetrics::SetRouters(int attached) { routers_.Set(attached); }
+
+HandoffMetrics::HandoffMetrics(metrics::Metrics* metrics, metrics::Labels labels)
+    : metrics_(metrics),
+      labels_(std::move(labels)),
+      seconds_(metrics->Histogram("baton_worker_handoff_seconds",
+                                  "Time from a hand-off's begin to its commit",
+                                  metrics::LatencyBuckets(), labels_)) {}
+
+void HandoffMetrics::Count(const std::string& transport, absl::StatusCode code, uint64_t bytes,
+                           absl::Duration elapsed) {
+  metrics_
+      ->Counter("baton_worker_handoffs_total", "Hand-offs ended, by status",
+                Plus(labels_, "code", absl::StatusCodeToString(code)))
+      .Increment();
+  metrics_
+      ->Counter("baton_worker_handoff_bytes_total", "KV bytes handed over, by transport",
+                Plus(labels_, "transport", transport))
+      .Increment(static_cast<double>(bytes));
+  if (code == absl::StatusCode::kOk) seconds_.Observe(absl::ToDoubleSeconds(elapsed));
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/worker/kv_budget.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::worker {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+// One block: 2 layers x 2 heads x 2 x 32 tokens x 64 x 2 bytes = 32 KiB.
+kv::KvLayout Layout() {
+  kv::KvLayout layout;
+  layout.layers = 2;
+  layout.kv_heads = 2;
+  layout.head_dim = 64;
+  layout.type = kv::KvType::kBf16;
+  return layout;
+}
+
+TEST(ParseBytes, UnderstandsUnits) {
+  EXPECT_EQ(*ParseBytes("4096"), 4096);
+  EXPECT_EQ(*ParseBytes("512MiB"), 512 * kMiB);
+  EXPECT_EQ(*ParseBytes("1.5gib"), 1536 * kMiB);
+  EXPECT_EQ(*ParseBytes("2 KiB"), 2048);
+  for (const char* wrong : {"", "GiB", "-1", "1GB", "nan", "1e300GiB", "12 apples"}) {
+    EXPECT_EQ(ParseBytes(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(PlanKvBlocks, TokensRoundUpToBlocks) {
+  EXPECT_EQ(*PlanKvBlocks({.tokens = 33, .memory = ""}, Layout(), 4096, kMiB), 2);
+}
+
+TEST(PlanKvBlocks, MemoryRoundsDownToBlocks) {
+  EXPECT_EQ(*PlanKvBlocks({.tokens = {}, .memory = "100KiB"}, Layout(), 4096, kMiB), 3);
+}
+
+TEST(PlanKvBlocks, DefaultIsAQuarterOfFreeMemory) {
+  EXPECT_EQ(*PlanKvBlocks({}, Layout(), 4096, 64 * kMiB), 512);
+}
+
+TEST(PlanKvBlocks, DefaultHoldsAtMost64Contexts) {
+  EXPECT_EQ(*PlanKvBlocks({}, Layout(), 320, uint64_t{1} << 40), 640);
+}
+
+TEST(PlanKvBlocks, WhatDoesNotFitIsRefusedWithTheArithmetic) {
+  const auto blocks = PlanKvBlocks({.tokens = 3200, .memory = ""}, Layout(), 4096, 2 * kMiB);
+  EXPECT_EQ(blocks.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(blocks.status().message()),
+              ::testing::AllOf(::testing::HasSubstr("100 blocks x 32768 bytes = 3 MiB"),
+                               ::testing::HasSubstr("2 MiB")));
+}
+
+TEST(PlanKvBlocks, SizesThatHoldNothingOrOverflowAreRefused) {
+  EXPECT_EQ(PlanKvBlocks({.tokens = 0, .memory = ""}, Layout(), 64, kMiB).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanKvBlocks({.tokens = UINT64_MAX, .memory = ""}, Layout(), 64, kMiB).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanKvBlocks({.tokens = {}, .memory = "1KiB"}, Layout(), 64, kMiB).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanKvBlocks({}, Layout(), 64, 1024).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace baton::worker
