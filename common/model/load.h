@@ -24,10 +24,12 @@ struct LoadOptions {
   Precision precision = Precision::kFast;
   kv::KvType kv_type = kv::KvType::kBf16;  // kExact always uses kF32
   uint32_t threads = 0;                    // 0: affinity and cgroup quota decide
-  std::string isa = "auto";                // "auto", "avx512", "generic"
+  std::string isa = "auto";                // "auto", "avx512", "generic", "ref"
   uint32_t max_step_tokens = 1024;
 };
 
+// The model copies all it needs: neither the checkpoint nor its files have to
+// outlive this call.
 // RESOURCE_EXHAUSTED with the arithmetic when the weights do not fit into
 // memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,

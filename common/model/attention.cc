@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+namespace baton::model {
+namespace {
+
+using kernels::kAttentionRows;
+using kernels::kBlockTokens;
+using kernels::kSegmentTokens;
+
+static_assert(kBlockTokens == kv::kBlockTokens);
+constexpr uint32_t kMaxRows = 4 * kAttentionRows;
+constexpr uint32_t kSegmentBlocks = kSegmentTokens / kBlockTokens;
+
+}  // namespace
+
+Attention::Attention(const checkpoint::ModelConfig& config, const kv::KvLayout& layout,
+                     const kernels::Backend& backend, const kernels::AttentionFormat& format,
+                     uint32_t threads)
+    : config_(config),
+      layout_(layout),
+      backend_(backend),
+      format_(format),
+      rope_(config.rope_style == checkpoint::RopeStyle::kHalves ? backend.rope_halves
+                                                                : backend.rope_adjacent),
+      group_(config.heads / config.kv_heads),
+      angles_(config.context, config.rotary_dims, config.rope_base) {
+  const size_t row_bytes = sizeof(float) * layout.head_dim;
+  for (uint32_t i = 0; i < threads; ++i) {
+    scratch_.push_back({std::vector<uint32_t>(kMaxRows), AlignedBuffer(kMaxRows * row_bytes),
+                        AlignedBuffer(kAttentionRows * row_bytes),
+                        AlignedBuffer(kMaxRows * row_bytes), std::vector<float>(kMaxRows),
+                        std::vector<float>(kMaxRows)});
+  }
+}
+
+void Attention::Prepare(const Step& step) {
+  if (partial_max_.size() >= step.partial_rows) return;
+  partial_max_.resize(step.partial_rows);
+  partial_sum_.resize(step.partial_rows);
+  partial_out_ = AlignedBuffer(step.partial_rows * sizeof(float) * layout_.head_dim);
+}
+
+void Attention::Append(const Step& step, const kv::KvArena& arena, uint32_t layer, uint32_t row,
+                       uint32_t thread, float* k, const float* v) {
+  const uint32_t position = step.rows[row].position;
+  const kv::BlockId block = step.slices[step.rows[row].slice].blocks[position / kBlockTokens];
+  std::byte* keys = arena.Layer(block, layer);
+  std::byte* values = keys + config_.kv_heads * layout_.SliceBytes();
+  const uint32_t width = layout_.head_dim;
+  float* padded = scratch_[thread].segment_out.floats();  // K, then V
+  std::fill_n(padded, 2 * size_t{width}, 0.0f);
+  for (uint32_t h = 0; h < config_.kv_heads; ++h) {
+    float* key = k + size_t{h} * config_.head_dim;
+    rope_({key, config_.rotary_dims}, angles_.cos(position), angles_.sin(position));
+    std::copy_n(key, config_.head_dim, padded);
+    std::copy_n(v + size_t{h} * config_.head_dim, config_.head_dim, padded + width);
+    format_.Append(padded, padded + width, width, position % kBlockTokens,
+                   keys + h * layout_.SliceBytes(), values + h * layout_.SliceBytes());
+  }
+}
+
+float* Attention::QueryRow(const Step& step, const AttentionItem& item, uint32_t row,
+                           float* q) const {
+  const size_t step_row = step.first_row[item.slice] + (item.first + row) / group_;
+  const uint32_t head = item.kv_head * group_ + (item.first + row) % group_;
+  return q + (step_row * config_.heads + head) * config_.head_dim;
+}
+
+void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch,
+                            float* q) const {
+  const auto scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
+  for (uint32_t r = 0; r < item.rows; ++r) {
+    const uint32_t position = step.slices[item.slice].first_position + (item.first + r) / group_;
+    float* query = scratch.queries.floats() + size_t{r} * layout_.head_dim;
+    std::copy_n(QueryRow(step, item, r, q), config_.head_dim, query);
+    std::fill(query + config_.head_dim, query + layout_.head_dim, 0.0f);
+    rope_({query, config_.rotary_dims}, angles_.cos(position), angles_.sin(position));
+    for (uint32_t d = 0; d < config_.head_dim; ++d) query[d] *= scale;
+    scratch.positions[r] = position;
+  }
+}
+
+void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                           const AttentionItem& item, uint32_t segment, uint32_t first,
+                           uint32_t rows, Scratch& scratch, float* max, float* sum,
+                           float* out) const {
+  const uint32_t last_block = scratch.positions[first + rows - 1] / kBlockTokens;
+  const uint32_t first_block = segment * kSegmentBlocks;
+  std::array<const std::byte*, kSegmentBlocks> keys, values;
+  const uint32_t blocks = std::min(last_block + 1 - first_block, kSegmentBlocks);
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const std::byte* data = arena.Layer(step.slices[item.slice].blocks[first_block + b], layer);
+    keys[b] = data + item.kv_head * layout_.SliceBytes();
+    values[b] = keys[b] + config_.kv_heads * layout_.SliceBytes();
+  }
+  format_.Attend({.head_dim = layout_.head_dim,
+                  .rows = rows,
+                  .queries = scratch.queries.floats() + size_t{first} * layout_.head_dim,
+                  .positions = scratch.positions.data() + first,
+                  .first_token = segment * kSegmentTokens,
+                  .blocks = blocks,
+                  .keys = keys.data(),
+                  .values = values.data(),
+                  .max = max,
+                  .sum = sum,
+                  .out = out});
+}
+
+void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                    const AttentionItem& item, uint32_t thread, float* q) {
+  Scratch& scratch = scratch_[thread];
+  LoadQueries(step, item, scratch, q);
+  if (!step.merges.empty()) {
+    AttendTile(step, arena, layer, item, item.segment_begin, 0, item.rows, scratch,
+               &partial_max_[item.partial], &partial_sum_[item.partial],
+               partial_out_.floats() + item.partial * layout_.head_dim);
+    return;
+  }
+  const uint32_t width = layout_.head_dim;
+  float* total_out = scratch.total_out.floats();
+  std::fill_n(total_out, size_t{item.rows} * width, 0.0f);
+  std::fill_n(scratch.total_max.begin(), item.rows, kernels::kNoScore);
+  std::fill_n(scratch.total_sum.begin(), item.rows, 0.0f);
+  std::array<float, kAttentionRows> max, sum;
+  for (uint32_t segment = item.segment_begin; segment < item.segment_end; ++segment) {
+    for (uint32_t first = 0; first < item.rows; first += kAttentionRows) {
+      const uint32_t rows = std::min(kAttentionRows, item.rows - first);
+      if (scratch.positions[first + rows - 1] < segment * kSegmentTokens) continue;
+      AttendTile(step, arena, layer, item, segment, first, rows, scratch, max.data(), sum.data(),
+                 scratch.segment_out.floats());
+      for (uint32_t r = 0; r < rows; ++r) {
+        backend_.merge_segment(width, max[r], sum[r],
+                               scratch.segment_out.floats() + size_t{r} * width,
+                               &scratch.total_max[first + r], &scratch.total_sum[first + r],
+                               total_out + size_t{first + r} * width);
+      }
+    }
+  }
+  StoreContext(step, item, scratch, q);
+}
+
+void Attention::Merge(const Step& step, const AttentionItem& item, uint32_t thread, float* q) {
+  Scratch& scratch = scratch_[thread];
+  const uint32_t width = layout_.head_dim;
+  for (uint32_t r = 0; r < item.rows; ++r) {
+    float* out = scratch.total_out.floats() + size_t{r} * width;
+    std::fill_n(out, width, 0.0f);
+    scratch.total_max[r] = kernels::kNoScore;
+    scratch.total_sum[r] = 0;
+    for (uint32_t segment = 0; segment < item.segment_end; ++segment) {
+      const size_t partial = item.partial + size_t{segment} * item.rows + r;
+      backend_.merge_segment(width, partial_max_[partial], partial_sum_[partial],
+                             partial_out_.floats() + partial * width, &scratch.total_max[r],
+                             &scratch.total_sum[r], out);
+    }
+  }
+  StoreContext(step, item, scratch, q);
+}
+
+void Attention::StoreContext(const Step& step, const AttentionItem& item, const Scratch& scratch,
+                             float* q) const {
+  for (uint32_t r = 0; r < item.rows; ++r) {
+    const float scale = 1 / scratch.total_sum[r];
+    const float* out = scratch.total_out.floats() + size_t{r} * layout_.head_dim;
+    float* context = QueryRow(step, item, r, q);
+    for (uint32_t d = 0; d < config_.head_dim; ++d) context[d] = out[d] * scale;
+  }
+}
+
+}  // namespace baton::model

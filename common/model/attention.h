@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of a step over the KV arena: rotation, append, segments, merge.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/kv/arena.h"
+#include "common/model/aligned_buffer.h"
+#include "common/model/rope_table.h"
+#include "common/model/step.h"
+#include "kernels/api/backend.h"
+
+namespace baton::model {
+
+// Thread safety: distinct items, and distinct rows of Append, may be run by
+// distinct threads that give distinct `thread`s.
+class Attention final {
+ public:
+  Attention(const checkpoint::ModelConfig& config, const kv::KvLayout& layout,
+            const kernels::Backend& backend, const kernels::AttentionFormat& format,
+            uint32_t threads);
+
+  // Makes room for the partial results of a step; before the threads start.
+  void Prepare(const Step& step);
+
+  // Rotates K of one row and puts K and V [kv heads, head size] into the arena.
+  void Append(const Step& step, const kv::KvArena& arena, uint32_t layer, uint32_t row,
+              uint32_t thread, float* k, const float* v);
+
+  // Replaces the item's queries in `q` [rows, heads, head size] by their
+  // context; with a split step, leaves `q` alone and fills partial results.
+  void Run(const Step& step, const kv::KvArena& arena, uint32_t layer, const AttentionItem& item,
+           uint32_t thread, float* q);
+
+  // Folds the partial results of a split item, in segment order, into `q`.
+  void Merge(const Step& step, const AttentionItem& item, uint32_t thread, float* q);
+
+ private:
+  struct Scratch;
+  float* QueryRow(const Step& step, const AttentionItem& item, uint32_t row, float* q) const;
+  void LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch, float* q) const;
+  void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                  const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
+                  Scratch& scratch, float* max, float* sum, float* out) const;
+  void StoreContext(const Step& step, const AttentionItem& item, const Scratch& scratch,
+                    float* q) const;
+
+  // Working memory of a thread: one item of at most kMaxRows rows.
+  struct Scratch {
+    std::vector<uint32_t> positions;  // [rows]
+    AlignedBuffer queries;            // [rows, head_dim]
+    AlignedBuffer segment_out;        // [kAttentionRows, head_dim]
+    AlignedBuffer total_out;          // [rows, head_dim]
+    std::vector<float> total_max, total_sum;
+  };
+
+  const checkpoint::ModelConfig& config_;
+  const kv::KvLayout& layout_;
+  const kernels::Backend& backend_;
+  const kernels::AttentionFormat& format_;
+  kernels::RopeRowFn* const rope_;
+  const uint32_t group_;  // query heads of a KV head
+  const RopeTable angles_;
+  std::vector<Scratch> scratch_;  // [threads]
+  AlignedBuffer partial_out_;     // [partial rows, head_dim]
+  std::vector<float> partial_max_, partial_sum_;
+};
+
+}  // namespace baton::model

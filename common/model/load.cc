@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/load.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/kv/memory_budget.h"
+#include "common/model/compute_plan.h"
+#include "common/model/packed_model.h"
+#include "common/model/thread_pool.h"
+#include "common/model/transformer.h"
+
+namespace baton::model {
+namespace {
+
+double Mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// Float32 rows of a step: residual, q, k, v, and the prepared inputs of the
+// matrices, none of which is wider than float32.
+uint64_t StepBytes(const checkpoint::ModelConfig& config, uint32_t max_step_tokens) {
+  const uint64_t heads = uint64_t{config.heads} * config.head_dim;
+  const uint64_t kv_heads = uint64_t{config.kv_heads} * config.head_dim;
+  return sizeof(float) * max_step_tokens *
+         (4 * uint64_t{config.hidden} + 2 * heads + 2 * kv_heads + config.ffn);
+}
+
+absl::Status CheckMemory(const checkpoint::ModelConfig& config, const ComputePlan& plan,
+                         uint64_t weight_bytes, uint32_t max_step_tokens) {
+  const kv::MemoryBudget budget = kv::ReadMemoryBudget();
+  const uint64_t step_bytes = StepBytes(config, max_step_tokens);
+  const uint64_t rope_bytes =
+      sizeof(float) * uint64_t{config.context} * config.rotary_dims;  // cos and sin
+  if (weight_bytes + step_bytes + rope_bytes <= budget.available_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the model needs %.1f MiB (weights as %s %.1f MiB + activations of %u tokens %.1f MiB + "
+      "rotary angles %.1f MiB), but %.1f MiB are available (%s); use a smaller model or more "
+      "heavily quantized weights%s",
+      Mib(weight_bytes + step_bytes + rope_bytes), std::string(plan.backend->name()),
+      Mib(weight_bytes), max_step_tokens, Mib(step_bytes), Mib(rope_bytes),
+      Mib(budget.available_bytes), budget.source,
+      plan.precision == kernels::Precision::kExact ? ", or precision fast" : ""));
+}
+
+uint64_t Parameters(const checkpoint::ModelWeights& weights) {
+  const auto elements = [](const checkpoint::LinearView& view) {
+    return view.rows * (view.tensor->shape[1] + (view.bias != nullptr ? 1 : 0));
+  };
+  const uint64_t hidden = weights.embedding->shape[1];
+  uint64_t count = weights.embedding->shape[0] * hidden + hidden;  // with the final norm
+  if (weights.head.tensor != weights.embedding) count += elements(weights.head);
+  for (const checkpoint::LayerWeights& layer : weights.layers) {
+    count += 2 * hidden;
+    for (const auto* view : {&layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.gate,
+                             &layer.up, &layer.down}) {
+      count += elements(*view);
+    }
+  }
+  return count;
+}
+
+ModelInfo Describe(const checkpoint::ModelConfig& config, const ComputePlan& plan,
+                   const checkpoint::ModelWeights& weights, uint64_t weight_bytes,
+                   uint32_t threads) {
+  return {
+      .name = config.name,
+      .architecture = config.architecture,
+      .vocabulary_size = config.vocabulary,
+      .context_tokens = config.context,
+      .usable_vocabulary = config.vocabulary,
+      .end_tokens = config.end_tokens,
+      .parameters = Parameters(weights),
+      .weight_bytes = weight_bytes,
+      .compute = absl::StrCat(std::string(plan.backend->name()),
+                              plan.precision == kernels::Precision::kExact ? " exact" : " fast"),
+      .threads = threads};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
+                                                 const LoadOptions& options) {
+  const checkpoint::ModelConfig& config = checkpoint.config();
+  BATON_ASSIGN_OR_RETURN(const checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_ASSIGN_OR_RETURN(ComputePlan plan, PlanCompute(checkpoint, weights, options));
+  if (options.max_step_tokens == 0) {
+    return absl::InvalidArgumentError("max_step_tokens is 0; at least 1 is needed");
+  }
+  const uint64_t bytes = PackedModelBytes(weights, *plan.backend, plan.precision);
+  BATON_RETURN_IF_ERROR(CheckMemory(config, plan, bytes, options.max_step_tokens));
+
+  const uint32_t usable = UsableThreads();
+  const uint32_t threads = options.threads == 0 ? usable : std::min(usable, options.threads);
+  if (threads < options.threads) {
+    LogWarning("fewer threads than asked for: affinity or cgroup quota allow no more",
+               {{"asked", options.threads}, {"threads", threads}});
+  }
+  auto pool = std::make_unique<ThreadPool>(threads);
+  PackedModel packed = PackModel(weights, *plan.backend, plan.precision, *pool);
+  ModelInfo info = Describe(config, plan, weights, packed.bytes, threads);
+  return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
+                                       options.max_step_tokens, std::move(pool));
+}
+
+absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,
+                                          const LoadOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_ASSIGN_OR_RETURN(ComputePlan plan, PlanCompute(checkpoint, weights, options));
+  return std::move(plan.layout);
+}
+
+}  // namespace baton::model

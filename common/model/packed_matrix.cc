@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/packed_matrix.h"
+
+#include <algorithm>
+
+namespace baton::model {
+namespace {
+
+using checkpoint::LinearView;
+using checkpoint::TensorType;
+using kernels::kPanelOutputs;
+
+uint32_t Inputs(const LinearView& view) { return static_cast<uint32_t>(view.tensor->shape[1]); }
+
+const kernels::LinearFormat& FormatFor(const LinearView& view, const kernels::Backend& backend,
+                                       kernels::Precision precision) {
+  return backend.Linear(ToWeightType(view.tensor->type), precision);
+}
+
+}  // namespace
+
+kernels::WeightType ToWeightType(TensorType type) {
+  switch (type) {
+    case TensorType::kF16:
+      return kernels::WeightType::kF16;
+    case TensorType::kBf16:
+      return kernels::WeightType::kBf16;
+    case TensorType::kQ8_0:
+      return kernels::WeightType::kQ8_0;
+    case TensorType::kQ4_0:
+      return kernels::WeightType::kQ4_0;
+    case TensorType::kQ4_1:
+      return kernels::WeightType::kQ4_1;
+    case TensorType::kF32:
+    case TensorType::kOther:
+      break;
+  }
+  return kernels::WeightType::kF32;
+}
+
+std::vector<float> Values(const checkpoint::TensorView& tensor, uint64_t begin, uint64_t count) {
+  std::vector<float> values(count);
+  checkpoint::DequantizeRange(tensor, begin, values);
+  return values;
+}
+
+PackedMatrix::PackedMatrix(const LinearView& view, const kernels::Backend& backend,
+                           kernels::Precision precision)
+    : format_(&FormatFor(view, backend, precision)),
+      outputs_(static_cast<uint32_t>(view.rows)),
+      inputs_(Inputs(view)),
+      panel_bytes_(format_->PanelBytes(inputs_)),
+      data_(panel_bytes_ * kernels::PanelCount(outputs_)) {
+  if (view.bias != nullptr) bias_ = Values(*view.bias, view.row_begin, view.rows);
+}
+
+uint64_t PackedMatrix::PackedBytes(const LinearView& view, const kernels::Backend& backend,
+                                   kernels::Precision precision) {
+  return FormatFor(view, backend, precision).PanelBytes(Inputs(view)) *
+         uint64_t{kernels::PanelCount(static_cast<uint32_t>(view.rows))};
+}
+
+uint32_t PackedMatrix::columns(uint32_t index) const {
+  return std::min(kPanelOutputs, outputs_ - index * kPanelOutputs);
+}
+
+void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel) {
+  const checkpoint::BlockShape block = checkpoint::TensorBlock(view.tensor->type);
+  const size_t row_bytes = size_t{inputs_} / block.values * block.bytes;
+  const uint64_t first = view.row_begin + uint64_t{panel} * kPanelOutputs;
+  format_->PackPanel({.type = ToWeightType(view.tensor->type),
+                      .data = view.tensor->data.data() + first * row_bytes,
+                      .row_bytes = row_bytes,
+                      .rows = columns(panel),
+                      .inputs = inputs_},
+                     data_.data() + panel * panel_bytes_);
+}
+
+}  // namespace baton::model

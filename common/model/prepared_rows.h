@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of activations in the formats that the next matrices read.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "common/model/aligned_buffer.h"
+#include "common/model/packed_matrix.h"
+#include "kernels/api/linear.h"
+
+namespace baton::model {
+
+// The distinct activation formats of some matrices: mostly one; more when a
+// checkpoint mixes weight types.
+using FormatSet = std::vector<const kernels::ActivationFormat*>;
+FormatSet FormatsOf(std::initializer_list<const PackedMatrix*> matrices);
+void AddFormats(FormatSet& set, const FormatSet& more);
+
+// Tiles of rows, each packed in some of the formats of the constructor.
+// Distinct tiles, and distinct groups of one tile, may be packed by distinct
+// threads.
+class PreparedRows final {
+ public:
+  PreparedRows(FormatSet formats, uint32_t inputs, uint32_t tiles);
+
+  // Packs all of row `row` of tile `tile`, which holds `tile_rows` rows.
+  void PackRow(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
+               std::span<const float> x);
+  // Packs values [32 group, 32 group + 32) alone.
+  void PackGroup(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
+                 uint32_t group, const float* x);
+  // Packs zeros from `group` to the end of the padded row.
+  void PackZeros(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
+                 uint32_t group);
+
+  const std::byte* tile(const kernels::ActivationFormat& format, uint32_t index) const;
+  uint64_t bytes() const;
+
+ private:
+  struct Store {
+    const kernels::ActivationFormat* format;
+    size_t tile_bytes;
+    AlignedBuffer data;
+  };
+  const Store& Find(const kernels::ActivationFormat& format) const;
+  std::byte* MutableTile(const kernels::ActivationFormat& format, uint32_t index);
+
+  uint32_t inputs_;
+  std::vector<Store> stores_;
+};
+
+}  // namespace baton::model

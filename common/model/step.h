@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one Forward call has to compute, laid out for the threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/checkpoint.h"
+#include "common/model/model.h"
+#include "kernels/api/attention.h"
+#include "kernels/api/linear.h"
+
+namespace baton::model {
+
+struct StepRow {
+  TokenId token;
+  uint32_t slice;
+  uint32_t position;
+};
+
+// Query rows of one slice and KV head, against some segments of its context. A
+// row is one query head of one position: index = (position - first) * group +
+// head in group.
+struct AttentionItem {
+  uint32_t slice, kv_head;
+  uint32_t first, rows;
+  uint32_t segment_begin, segment_end;
+  // When the step is split by segments: where this item's partial rows start.
+  size_t partial = 0;
+};
+
+struct Step {
+  std::span<const Slice> slices;
+  std::vector<uint32_t> first_row;  // [slices]: of each slice in `rows`
+  std::vector<StepRow> rows;
+  kernels::RowTiles tiles{0};
+  std::vector<uint32_t> logit_rows;  // indices into `rows`
+  // Enough rows to give each thread its own; otherwise threads share the rows
+  // and split the panels.
+  bool by_rows = false;
+  // Blocks whose first slot is written now and whose last slot is not: zeroed
+  // first, so that no stale NaN is ever multiplied by a zero weight.
+  std::vector<kv::BlockId> fresh_blocks;
+
+  std::vector<AttentionItem> attention;  // costliest first
+  // Non-empty when attention is split by segments: items whose partial rows,
+  // [segments, rows], are to be folded.
+  std::vector<AttentionItem> merges;
+  size_t partial_rows = 0;
+};
+
+// INVALID_ARGUMENT when a slice breaks the contract of Model::Forward.
+absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::ModelConfig& config,
+                              uint32_t max_tokens, uint32_t threads);
+
+}  // namespace baton::model

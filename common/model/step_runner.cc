@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/step_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace baton::model {
+namespace {
+
+using kernels::kPanelOutputs;
+using kernels::kTileRows;
+using kernels::RowTiles;
+
+constexpr size_t kLine = 64;
+
+// The part of the next panel that tile `index` of `count` prefetches.
+struct NextPart {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+NextPart NextPartOf(const PackedMatrix& matrix, uint32_t next_panel, uint32_t end_panel,
+                    uint32_t index, uint32_t count) {
+  if (next_panel >= end_panel) return {};
+  const size_t share = (matrix.panel_bytes() / count + kLine - 1) / kLine * kLine;
+  const size_t begin = std::min(share * index, matrix.panel_bytes());
+  return {matrix.panel(next_panel) + begin, std::min(share, matrix.panel_bytes() - begin)};
+}
+
+}  // namespace
+
+StepRunner::StepRunner(StepContext& context, uint32_t thread)
+    : context_(context),
+      step_(context.step),
+      work_(context.work),
+      thread_(thread),
+      threads_(context.pool.threads()) {}
+
+bool StepRunner::OwnCopy(const RowTiles& tiles) const { return tiles.count() == 1 && threads_ > 1; }
+
+Range StepRunner::PreparedTiles(const RowTiles& tiles) const {
+  return OwnCopy(tiles) ? Range{0, 1} : Part(tiles.count(), thread_, threads_);
+}
+
+Range StepRunner::MultipliedTiles() const {
+  return step_.by_rows ? Part(step_.tiles.count(), thread_, threads_)
+                       : Range{0, step_.tiles.count()};
+}
+
+Range StepRunner::Panels(uint32_t count) const {
+  return step_.by_rows ? Range{0, count} : Part(count, thread_, threads_);
+}
+
+uint32_t StepRunner::Slot(const RowTiles& tiles, uint32_t tile) const {
+  return OwnCopy(tiles) ? work_.tiles + thread_ : tile;
+}
+
+void StepRunner::WaitForPrepared(const RowTiles& tiles) {
+  if (!step_.by_rows && !OwnCopy(tiles)) context_.pool.Barrier();
+}
+
+void StepRunner::WaitUnlessByRows() {
+  if (!step_.by_rows) context_.pool.Barrier();
+}
+
+void StepRunner::Run() {
+  ZeroFreshBlocks();
+  Embed();
+  for (uint32_t layer = 0; layer < context_.model.layers.size(); ++layer) RunLayer(layer);
+  if (!step_.logit_rows.empty()) Head();
+}
+
+void StepRunner::ZeroFreshBlocks() {
+  if (step_.fresh_blocks.empty()) return;
+  const auto layers = static_cast<uint32_t>(context_.model.layers.size());
+  const auto count = static_cast<uint32_t>(step_.fresh_blocks.size()) * layers;
+  const Range part = Part(count, thread_, threads_);
+  for (uint32_t i = part.begin; i < part.end; ++i) {
+    const std::span<std::byte> span =
+        context_.arena.LayerSpan(step_.fresh_blocks[i / layers], i % layers);
+    std::memset(span.data(), 0, span.size());
+  }
+  if (step_.by_rows) context_.pool.Barrier();  // otherwise Embed waits
+}
+
+void StepRunner::Embed() {
+  const auto rows = static_cast<uint32_t>(step_.rows.size());
+  Range part = Part(rows, thread_, threads_);
+  if (step_.by_rows) {
+    const Range tiles = MultipliedTiles();
+    part = {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
+  }
+  for (uint32_t row = part.begin; row < part.end; ++row) {
+    context_.model.embedding.Row(step_.rows[row].token, {x(row), context_.config.hidden});
+  }
+  WaitUnlessByRows();
+}
+
+void StepRunner::RunLayer(uint32_t layer) {
+  const PackedLayer& weights = context_.model.layers[layer];
+  const LayerFormats& formats = work_.layer_formats[layer];
+  NormAndPack(weights.attention_norm, formats.attention_in, step_.tiles, {}, work_.attention_in);
+  Project(weights);
+  AppendKv(layer);
+  if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
+  Attend(layer);
+  AttentionOut(weights, formats.attention_out);
+  NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
+  Ffn(weights, formats);
+}
+
+void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& formats,
+                             const RowTiles& tiles, std::span<const uint32_t> rows,
+                             PreparedRows& out) {
+  const std::span<float> normalized{work_.row[thread_].floats(), context_.config.hidden};
+  const Range part = PreparedTiles(tiles);
+  for (uint32_t tile = part.begin; tile < part.end; ++tile) {
+    for (uint32_t r = 0; r < tiles.size(tile); ++r) {
+      const uint32_t index = tiles.begin(tile) + r;
+      const float* row = x(rows.empty() ? index : rows[index]);
+      context_.backend.rms_norm({row, normalized.size()}, weight, context_.config.norm_epsilon,
+                                normalized);
+      out.PackRow(formats, Slot(tiles, tile), tiles.size(tile), r, normalized);
+    }
+  }
+  WaitForPrepared(tiles);
+}
+
+template <typename Epilogue>
+void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
+                          const Epilogue& epilogue) {
+  alignas(kLine) float out[kTileRows * kPanelOutputs];
+  const kernels::LinearFormat& format = matrix.format();
+  const Range panels = Panels(matrix.panels()), tiles = MultipliedTiles();
+  for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
+      const NextPart next =
+          NextPartOf(matrix, panel + 1, panels.end, tile - tiles.begin, tiles.size());
+      format.Multiply(matrix.panel(panel), matrix.inputs(),
+                      in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
+                      step_.tiles.size(tile), out, next.data, next.bytes);
+      epilogue(tile, panel, out);
+    }
+  }
+}
+
+void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, float* out) {
+  const bool own_copy = OwnCopy(step_.tiles);
+  Multiply(matrix, in, own_copy, [&](uint32_t tile, uint32_t panel, const float* result) {
+    const uint32_t columns = matrix.columns(panel), first = panel * kPanelOutputs;
+    for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
+      float* row = out + size_t{step_.tiles.begin(tile) + r} * matrix.outputs() + first;
+      std::copy_n(result + r * kPanelOutputs, columns, row);
+      if (!matrix.bias().empty()) {
+        context_.backend.add({row, columns}, {matrix.bias().data() + first, columns});
+      }
+    }
+  });
+}
+
+void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy) {
+  Multiply(matrix, in, own_copy, [&](uint32_t tile, uint32_t panel, const float* result) {
+    const uint32_t columns = matrix.columns(panel);
+    for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
+      context_.backend.add({x(step_.tiles.begin(tile) + r) + panel * kPanelOutputs, columns},
+                           {result + r * kPanelOutputs, columns});
+    }
+  });
+}
+
+void StepRunner::Project(const PackedLayer& layer) {
+  MultiplyInto(layer.q, work_.attention_in, work_.q.floats());
+  MultiplyInto(layer.k, work_.attention_in, work_.k.floats());
+  MultiplyInto(layer.v, work_.attention_in, work_.v.floats());
+  WaitUnlessByRows();
+}
+
+void StepRunner::AppendKv(uint32_t layer) {
+  const auto rows = static_cast<uint32_t>(step_.rows.size());
+  Range part = Part(rows, thread_, threads_);
+  if (step_.by_rows) {
+    const Range tiles = MultipliedTiles();
+    part = {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
+  }
+  const size_t width = size_t{context_.config.kv_heads} * context_.config.head_dim;
+  for (uint32_t row = part.begin; row < part.end; ++row) {
+    context_.attention.Append(step_, context_.arena, layer, row, thread_,
+                              work_.k.floats() + row * width, work_.v.floats() + row * width);
+  }
+  context_.pool.Barrier();
+}
+
+void StepRunner::Attend(uint32_t layer) {
+  const uint32_t turn = layer % 2;
+  if (thread_ == 0) {
+    context_.next_item[1 - turn].store(0, std::memory_order_relaxed);
+    context_.next_merge[1 - turn].store(0, std::memory_order_relaxed);
+  }
+  float* q = work_.q.floats();
+  const auto next = [](std::atomic<uint32_t>& counter) {
+    return counter.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (uint32_t i = next(context_.next_item[turn]); i < step_.attention.size();
+       i = next(context_.next_item[turn])) {
+    context_.attention.Run(step_, context_.arena, layer, step_.attention[i], thread_, q);
+  }
+  context_.pool.Barrier();
+  if (step_.merges.empty()) return;
+  for (uint32_t i = next(context_.next_merge[turn]); i < step_.merges.size();
+       i = next(context_.next_merge[turn])) {
+    context_.attention.Merge(step_, step_.merges[i], thread_, q);
+  }
+  context_.pool.Barrier();
+}
+
+void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats) {
+  const size_t width = layer.attention_out.inputs();
+  const RowTiles& tiles = step_.tiles;
+  const Range part = PreparedTiles(tiles);
+  for (uint32_t tile = part.begin; tile < part.end; ++tile) {
+    for (uint32_t r = 0; r < tiles.size(tile); ++r) {
+      const float* row = work_.q.floats() + (tiles.begin(tile) + r) * width;
+      work_.attention_out.PackRow(formats, Slot(tiles, tile), tiles.size(tile), r, {row, width});
+    }
+  }
+  WaitForPrepared(tiles);
+  MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles));
+  WaitUnlessByRows();
+}
+
+void StepRunner::Ffn(const PackedLayer& layer, const LayerFormats& formats) {
+  alignas(kLine) float gate[kTileRows * kPanelOutputs];
+  const kernels::LinearFormat& gate_format = layer.gate.format();
+  const RowTiles& tiles = step_.tiles;
+  // Every gate panel is followed by the up panel of the same columns, and both
+  // become a group of the down projection's input while they are in the cache.
+  Multiply(layer.up, work_.ffn_in, OwnCopy(tiles), [&](uint32_t tile, uint32_t panel, float* up) {
+    const uint32_t rows = tiles.size(tile);
+    gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
+                         work_.ffn_in.tile(gate_format.activation(), Slot(tiles, tile)), rows, gate,
+                         nullptr, 0);
+    context_.backend.swiglu({gate, rows * kPanelOutputs}, {up, rows * kPanelOutputs},
+                            {up, rows * kPanelOutputs});
+    for (uint32_t r = 0; r < rows; ++r) {
+      work_.ffn_out.PackGroup(formats.ffn_out, tile, rows, r, panel, up + r * kPanelOutputs);
+      if (panel + 1 == layer.up.panels()) {
+        work_.ffn_out.PackZeros(formats.ffn_out, tile, rows, r, panel + 1);
+      }
+    }
+  });
+  WaitUnlessByRows();
+  MultiplyAddToX(layer.down, work_.ffn_out, false);
+  WaitUnlessByRows();
+}
+
+void StepRunner::Head() {
+  if (step_.by_rows) context_.pool.Barrier();
+  const RowTiles tiles(static_cast<uint32_t>(step_.logit_rows.size()));
+  const PackedMatrix& head = context_.model.head;
+  NormAndPack(context_.model.final_norm, work_.head_format, tiles, step_.logit_rows, work_.head_in);
+  if (step_.by_rows && !OwnCopy(tiles)) context_.pool.Barrier();
+  alignas(kLine) float out[kTileRows * kPanelOutputs];
+  const kernels::LinearFormat& format = head.format();
+  const Range panels = Part(head.panels(), thread_, threads_);
+  for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
+      const NextPart next = NextPartOf(head, panel + 1, panels.end, tile, tiles.count());
+      format.Multiply(head.panel(panel), head.inputs(),
+                      work_.head_in.tile(format.activation(), Slot(tiles, tile)), tiles.size(tile),
+                      out, next.data, next.bytes);
+      for (uint32_t r = 0; r < tiles.size(tile); ++r) {
+        std::copy_n(out + r * kPanelOutputs, head.columns(panel),
+                    context_.logits.data() + size_t{tiles.begin(tile) + r} * head.outputs() +
+                        panel * kPanelOutputs);
+      }
+    }
+  }
+}
+
+}  // namespace baton::model

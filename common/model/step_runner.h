@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread's way through the layers of a step.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/kv/arena.h"
+#include "common/model/attention.h"
+#include "common/model/model.h"
+#include "common/model/packed_model.h"
+#include "common/model/step.h"
+#include "common/model/thread_pool.h"
+#include "common/model/workspace.h"
+#include "kernels/api/backend.h"
+
+namespace baton::model {
+
+// What the threads of a step share.
+struct StepContext {
+  const checkpoint::ModelConfig& config;
+  const PackedModel& model;
+  const kernels::Backend& backend;
+  const Step& step;
+  const kv::KvArena& arena;
+  std::span<float> logits;
+  const LayerDone& layer_done;
+  Attention& attention;
+  Workspace& work;
+  ThreadPool& pool;
+  // Next attention item, and next merge, of even and odd layers: each is reset
+  // while the other is in use.
+  std::atomic<uint32_t> next_item[2] = {0, 0};
+  std::atomic<uint32_t> next_merge[2] = {0, 0};
+};
+
+// With many rows (Step::by_rows) a thread owns tiles of rows and runs all
+// panels over them, with two barriers per layer; with few, threads split the
+// panels and meet after every matrix. Both ways compute each output by the
+// same operations.
+class StepRunner final {
+ public:
+  StepRunner(StepContext& context, uint32_t thread);
+  void Run();
+
+ private:
+  void ZeroFreshBlocks();
+  void Embed();
+  void RunLayer(uint32_t layer);
+  void Project(const PackedLayer& layer);
+  void AppendKv(uint32_t layer);
+  void Attend(uint32_t layer);
+  void AttentionOut(const PackedLayer& layer, const FormatSet& formats);
+  void Ffn(const PackedLayer& layer, const LayerFormats& formats);
+  void Head();
+
+  // Normalizes rows of x (`rows` names them; empty: all in order) into `out`.
+  void NormAndPack(std::span<const float> weight, const FormatSet& formats,
+                   const kernels::RowTiles& tiles, std::span<const uint32_t> rows,
+                   PreparedRows& out);
+  // Calls epilogue(tile, panel, result [tile rows, 32]) for this thread's share
+  // of a product.
+  // `own_copy`: `in` was prepared by each thread for itself.
+  template <typename Epilogue>
+  void Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
+                const Epilogue& epilogue);
+  void MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, float* out);
+  void MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy);
+
+  float* x(uint32_t row) const { return work_.x.floats() + size_t{row} * work_.hidden_width; }
+  // Tiles that this thread prepares, tiles that it multiplies, panels that it
+  // multiplies with.
+  Range PreparedTiles(const kernels::RowTiles& tiles) const;
+  Range MultipliedTiles() const;
+  Range Panels(uint32_t count) const;
+  // Where tile `tile` stands in PreparedRows.
+  uint32_t Slot(const kernels::RowTiles& tiles, uint32_t tile) const;
+  // Waits unless this thread alone reads what it has prepared (written).
+  void WaitForPrepared(const kernels::RowTiles& tiles);
+  void WaitUnlessByRows();
+  bool OwnCopy(const kernels::RowTiles& tiles) const;
+
+  StepContext& context_;
+  const Step& step_;
+  Workspace& work_;
+  const uint32_t thread_;
+  const uint32_t threads_;
+};
+
+}  // namespace baton::model

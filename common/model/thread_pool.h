@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that run one function together, with barriers inside.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace baton::model {
+
+// The caller is thread 0. Waiting threads spin for about 50 microseconds, then
+// yield for a while, then sleep in the kernel: a machine shared with other
+// work loses little to them.
+//
+// Thread safety: one Run at a time; Barrier only inside Run.
+class ThreadPool final {
+ public:
+  explicit ThreadPool(uint32_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  uint32_t threads() const { return threads_; }
+
+  // Calls function(i) for every i < threads() at once; returns when all have.
+  void Run(absl::FunctionRef<void(uint32_t thread)> function);
+
+  // Waits until every thread of this Run has come here; what they wrote before
+  // is visible after.
+  void Barrier();
+
+ private:
+  void Work(uint32_t thread);
+
+  const uint32_t threads_;
+  const absl::FunctionRef<void(uint32_t)>* function_ = nullptr;  // null: end
+  std::atomic<uint32_t> run_{0};                                 // counts Run calls
+  alignas(64) std::atomic<uint32_t> arrived_{0};
+  alignas(64) std::atomic<uint32_t> barrier_{0};  // counts barriers passed
+  std::vector<std::thread> workers_;
+};
+
+// Part `index` of [0, count) cut into `parts` nearly equal ranges.
+struct Range {
+  uint32_t begin = 0, end = 0;
+  uint32_t size() const { return end - begin; }
+};
+inline Range Part(uint32_t count, uint32_t index, uint32_t parts) {
+  const auto cut = [&](uint32_t i) {
+    return static_cast<uint32_t>(static_cast<uint64_t>(count) * i / parts);
+  };
+  return {cut(index), cut(index + 1)};
+}
+
+}  // namespace baton::model

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/transformer.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/model/step.h"
+#include "common/model/step_runner.h"
+
+namespace baton::model {
+
+Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan,
+                         PackedModel weights, ModelInfo info, uint32_t max_step_tokens,
+                         std::unique_ptr<ThreadPool> pool)
+    : config_(config),
+      plan_(std::move(plan)),
+      weights_(std::move(weights)),
+      info_(std::move(info)),
+      max_step_tokens_(max_step_tokens),
+      pool_(std::move(pool)),
+      attention_(config_, plan_.layout, *plan_.backend, *plan_.attention, pool_->threads()),
+      work_(config_, weights_, max_step_tokens, pool_->threads()) {}
+
+absl::Status Transformer::Forward(std::span<const Slice> slices, const kv::KvArena& arena,
+                                  std::span<float> logits, const LayerDone& layer_done) {
+  BATON_ASSIGN_OR_RETURN(const Step step,
+                         PlanStep(slices, config_, max_step_tokens_, pool_->threads()));
+  if (logits.size() != step.logit_rows.size() * config_.vocabulary) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),
+                        step.logit_rows.size(), config_.vocabulary));
+  }
+  attention_.Prepare(step);
+  StepContext context{config_, weights_,   *plan_.backend, step,  arena,
+                      logits,  layer_done, attention_,     work_, *pool_};
+  pool_->Run([&](uint32_t thread) { StepRunner(context, thread).Run(); });
+  return absl::OkStatus();
+}
+
+}  // namespace baton::model

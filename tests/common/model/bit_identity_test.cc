@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row has the same bits whatever chunk, batch, thread count and block order
+// it is computed with.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "tests/common/model/model_runner.h"
+#include "tests/testing/test_data.h"
+
+namespace baton::model {
+namespace {
+
+using baton::testing::SharedData;
+
+struct Case {
+  std::string isa;
+  Precision precision;
+  kv::KvType kv_type;
+};
+
+class BitIdentityTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    root_ = SharedData("models/own-glm");
+    BATON_NEED_DATA(root_);
+  }
+  LoadOptions options(uint32_t threads) const {
+    LoadOptions options = Options(GetParam().isa, GetParam().precision, threads);
+    options.kv_type = GetParam().kv_type;
+    return options;
+  }
+  // Beyond one attention segment; ref is slow.
+  uint32_t length() const { return GetParam().isa == "ref" ? 300 : 509; }
+
+  std::string root_;
+};
+
+bool SameBits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+TEST_P(BitIdentityTest, ChunkSizesThreadsAndBlockOrders) {
+  std::vector<float> expected;
+  for (uint32_t threads : {2u, 1u}) {
+    ModelRunner runner(root_, options(threads));
+    ASSERT_TRUE(runner.ok());
+    const auto tokens = RandomTokens(length(), runner.vocabulary(), 1);
+    for (uint32_t chunk : {512u, 1u, 5u, 31u, 32u, 100u}) {
+      if (chunk == 1 && GetParam().isa == "ref" && threads == 1) continue;
+      TestSequence sequence = runner.NewSequence(length(), chunk);
+      const auto logits = runner.Feed(sequence, tokens, chunk, LogitRows::kAll);
+      runner.Reset();
+      if (expected.empty()) expected = logits;
+      EXPECT_TRUE(SameBits(logits, expected)) << "chunk " << chunk << ", threads " << threads;
+    }
+  }
+}
+
+// Sequences of different lengths, each with its own next tokens.
+struct Batch {
+  std::vector<TestSequence> sequences;
+  std::vector<std::vector<TokenId>> next;
+};
+
+std::vector<Slice> Slices(const Batch& batch) {
+  std::vector<Slice> slices;
+  for (size_t i = 0; i < batch.next.size(); ++i) {
+    slices.push_back(
+        {batch.next[i], batch.sequences[i].length, batch.sequences[i].blocks, LogitRows::kLast});
+  }
+  return slices;
+}
+
+// `count` sequences whose contexts stand in the arena.
+Batch MakeBatch(ModelRunner& runner, uint32_t count, uint32_t long_chunk) {
+  Batch batch;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t context = 3 + i * 37 % 290;
+    const uint32_t steps = i == 1 ? long_chunk : 1;
+    batch.sequences.push_back(runner.NewSequence(context + steps, i));
+    runner.Feed(batch.sequences[i], RandomTokens(context, runner.vocabulary(), 10 + i), 512,
+                LogitRows::kNone);
+    batch.next.push_back(RandomTokens(steps, runner.vocabulary(), 100 + i));
+  }
+  return batch;
+}
+
+TEST_P(BitIdentityTest, BatchesOfDecodingAndPrefillingSequences) {
+  for (uint32_t threads : {2u, 1u}) {
+    ModelRunner runner(root_, options(threads), 256);
+    ASSERT_TRUE(runner.ok());
+    const uint32_t width = runner.vocabulary();
+    for (const auto& [count, long_chunk] :
+         {std::pair{2u, 1u}, {5u, 1u}, {7u, 1u}, {16u, 1u}, {9u, 60u}, {3u, 20u}}) {
+      const Batch batch = MakeBatch(runner, count, long_chunk);
+      const auto slices = Slices(batch);
+      std::vector<float> together(size_t{count} * width);
+      ASSERT_TRUE(runner.model().Forward(slices, runner.arena(), together, nullptr).ok());
+      for (uint32_t i = 0; i < count; ++i) {
+        std::vector<float> alone(width);
+        ASSERT_TRUE(runner.model().Forward({&slices[i], 1}, runner.arena(), alone, nullptr).ok());
+        EXPECT_TRUE(SameBits(alone, std::span(together).subspan(i * width, width)))
+            << "sequence " << i << " of " << count << ", threads " << threads;
+      }
+      runner.Reset();
+    }
+  }
+}
+
+TEST_P(BitIdentityTest, StaleNanInReusedBlocksIsNeverRead) {
+  ModelRunner runner(root_, options(2));
+  ASSERT_TRUE(runner.ok());
+  const auto tokens = RandomTokens(70, runner.vocabulary(), 5);
+  std::vector<float> expected;
+  for (int fill : {0, 0xff}) {
+    runner.Fill(fill);  // 0xffffffff is a NaN
+    for (uint32_t chunk : {1u, 7u, 70u}) {
+      TestSequence sequence = runner.NewSequence(70);
+      const auto logits = runner.Feed(sequence, tokens, chunk, LogitRows::kAll);
+      if (expected.empty()) expected = logits;
+      EXPECT_TRUE(SameBits(logits, expected)) << "fill " << fill << ", chunk " << chunk;
+      runner.Reset();
+      runner.Fill(fill);
+    }
+  }
+}
+
+TEST_P(BitIdentityTest, NanOfOneSequenceStaysInIt) {
+  ModelRunner runner(root_, options(2), 128);
+  ASSERT_TRUE(runner.ok());
+  const Batch batch = MakeBatch(runner, 4, 1);
+  const auto slices = Slices(batch);
+  const uint32_t width = runner.vocabulary();
+  std::vector<float> clean(4 * width), dirty(4 * width);
+  ASSERT_TRUE(runner.model().Forward(slices, runner.arena(), clean, nullptr).ok());
+  const auto poisoned = runner.arena().LayerSpan(batch.sequences[2].blocks[0], 1);
+  std::memset(poisoned.data(), 0xff, poisoned.size());
+  ASSERT_TRUE(runner.model().Forward(slices, runner.arena(), dirty, nullptr).ok());
+  for (uint32_t i = 0; i < 4; ++i) {
+    const auto row = std::span(dirty).subspan(i * width, width);
+    if (i == 2) {
+      EXPECT_TRUE(std::isnan(row[0]));
+    } else {
+      EXPECT_TRUE(SameBits(row, std::span(clean).subspan(i * width, width))) << i;
+    }
+  }
+}
+
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (const std::string& isa : AvailableIsas()) {
+    cases.push_back({isa, Precision::kExact, kv::KvType::kF32});
+    cases.push_back({isa, Precision::kFast, kv::KvType::kBf16});
+    if (isa == "ref") continue;
+    cases.push_back({isa, Precision::kFast, kv::KvType::kF32});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllBackends, BitIdentityTest, ::testing::ValuesIn(AllCases()),
+                         [](const auto& test) {
+                           return test.param.isa +
+                                  (test.param.precision == Precision::kExact ? "_exact_"
+                                                                             : "_fast_") +
+                                  std::string(kv::KvTypeName(test.param.kv_type));
+                         });
+
+}  // namespace
+}  // namespace baton::model
