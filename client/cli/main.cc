@@ -14,6 +14,11 @@ int main(int argc, char** argv) {
   commands.push_back(cli::MakeGenerateCommand(line));
   commands.push_back(cli::MakeChatCommand(line));
   commands.push_back(cli::MakeStatusCommand(line));
+  commands.push_back(cli::MakeTokenizeCommand(line));
+  commands.push_back(cli::MakeInspectCommand(line));
+  commands.push_back(cli::MakeKvBudgetCommand(line));
+  commands.push_back(cli::MakeScoreCommand(line));
+  commands.push_back(cli::MakeBenchCommand(line));
   if (const std::optional<int> code = line.Parse(argc, argv)) return *code;
   for (const std::unique_ptr<cli::Command>& command : commands) {
     if (command->chosen()) return command->Run();

@@ -30,8 +30,7 @@ std::vector<TokenId> MakePool(uint32_t vocabulary) {
   const uint32_t count = small ? vocabulary : vocabulary - 2 * kMargin;
   std::mt19937_64 random(1);
   std::vector<TokenId> pool(kPoolSize);
-  for (TokenId &id : pool)
-    id = low + static_cast<TokenId>(random() % count);
+  for (TokenId& id : pool) id = low + static_cast<TokenId>(random() % count);
   return pool;
 }
 
@@ -41,76 +40,65 @@ double SecondsSince(Clock::time_point begin) {
 
 // Runs the two kinds of work and times them.
 class SpeedRun final {
-public:
-  SpeedRun(SequenceRunner *runner, const SpeedOptions &options,
-           uint32_t usable_vocabulary)
-      : runner_(runner), options_(options), usable_(usable_vocabulary),
+ public:
+  SpeedRun(SequenceRunner* runner, const SpeedOptions& options, uint32_t usable_vocabulary)
+      : runner_(runner),
+        options_(options),
+        usable_(usable_vocabulary),
         pool_(MakePool(runner->vocabulary())) {}
 
   // Tokens per second, once.
   absl::StatusOr<double> Prompt() {
     std::vector<float> row(runner_->vocabulary());
     const Clock::time_point begin = Clock::now();
-    BATON_RETURN_IF_ERROR(runner_->Prefill(
-        0, std::span(pool_).first(options_.prompt_tokens), row));
+    BATON_RETURN_IF_ERROR(runner_->Prefill(0, std::span(pool_).first(options_.prompt_tokens), row));
     return options_.prompt_tokens / SecondsSince(begin);
   }
 
   absl::StatusOr<double> Decode(uint32_t batch) {
     for (uint32_t s = 0; s < batch; ++s) {
-      const auto prefix =
-          std::span(pool_).subspan(size_t{s} * kDecodePrefix, kDecodePrefix);
+      const auto prefix = std::span(pool_).subspan(size_t{s} * kDecodePrefix, kDecodePrefix);
       BATON_RETURN_IF_ERROR(runner_->Prefill(s, prefix, {}));
     }
     std::vector<float> logits(size_t{batch} * runner_->vocabulary());
     const Clock::time_point begin = Clock::now();
     for (uint32_t k = 0; k < options_.decode_steps; ++k) {
-      const auto tokens =
-          std::span(pool_).subspan(size_t{k + 1} * kStepStride, batch);
+      const auto tokens = std::span(pool_).subspan(size_t{k + 1} * kStepStride, batch);
       BATON_RETURN_IF_ERROR(runner_->Step(tokens, kDecodePrefix + k, logits));
       Choose(logits, batch);
     }
     return batch * options_.decode_steps / SecondsSince(begin);
   }
 
-private:
+ private:
   // The greedy choice belongs to the work of decoding.
   void Choose(std::span<const float> logits, uint32_t batch) {
     for (uint32_t s = 0; s < batch; ++s) {
-      chosen_ =
-          chosen_ ^
-          ArgMax(logits.subspan(size_t{s} * runner_->vocabulary(), usable_));
+      chosen_ = chosen_ ^ ArgMax(logits.subspan(size_t{s} * runner_->vocabulary(), usable_));
     }
   }
 
-  SequenceRunner *runner_;
-  const SpeedOptions &options_;
+  SequenceRunner* runner_;
+  const SpeedOptions& options_;
   uint32_t usable_;
   std::vector<TokenId> pool_;
-  volatile uint32_t chosen_ = 0; // keeps the choice from being optimized away
+  volatile uint32_t chosen_ = 0;  // keeps the choice from being optimized away
 };
 
-absl::Status CheckOptions(const model::Model &model,
-                          const SpeedOptions &options) {
-  if (options.prompt_tokens == 0 || options.decode_steps == 0 ||
-      options.repetitions == 0) {
-    return absl::InvalidArgumentError(
-        "--pp, --tg and --reps must be at least 1");
+absl::Status CheckOptions(const model::Model& model, const SpeedOptions& options) {
+  if (options.prompt_tokens == 0 || options.decode_steps == 0 || options.repetitions == 0) {
+    return absl::InvalidArgumentError("--pp, --tg and --reps must be at least 1");
   }
-  if (options.batches.empty())
-    return absl::InvalidArgumentError("--batch names no batch size");
+  if (options.batches.empty()) return absl::InvalidArgumentError("--batch names no batch size");
   for (uint32_t batch : options.batches) {
-    const uint64_t most =
-        std::min<uint64_t>(model.max_step_tokens(), kPoolSize / kDecodePrefix);
+    const uint64_t most = std::min<uint64_t>(model.max_step_tokens(), kPoolSize / kDecodePrefix);
     if (batch == 0 || batch > most) {
       return absl::InvalidArgumentError(
           absl::StrCat("--batch must be 1 to ", most, ", got ", batch));
     }
   }
-  const uint32_t widest =
-      *std::max_element(options.batches.begin(), options.batches.end());
-  const uint64_t last =
-      (uint64_t{options.decode_steps} + 1) * kStepStride + widest;
+  const uint32_t widest = *std::max_element(options.batches.begin(), options.batches.end());
+  const uint64_t last = (uint64_t{options.decode_steps} + 1) * kStepStride + widest;
   if (options.prompt_tokens > kPoolSize || last > kPoolSize) {
     return absl::InvalidArgumentError(
         absl::StrCat("--pp must be at most ", kPoolSize, " and --tg at most ",
@@ -119,40 +107,36 @@ absl::Status CheckOptions(const model::Model &model,
   return absl::OkStatus();
 }
 
-} // namespace
+}  // namespace
 
-absl::StatusOr<std::vector<SpeedResult>>
-MeasureSpeed(model::Model *model, const SpeedOptions &options,
-             const std::function<void(const SpeedResult &)> &progress) {
+absl::StatusOr<std::vector<SpeedResult>> MeasureSpeed(
+    model::Model* model, const SpeedOptions& options,
+    const std::function<void(const SpeedResult&)>& progress) {
   BATON_RETURN_IF_ERROR(CheckOptions(*model, options));
-  const uint32_t widest =
-      *std::max_element(options.batches.begin(), options.batches.end());
+  const uint32_t widest = *std::max_element(options.batches.begin(), options.batches.end());
   BATON_ASSIGN_OR_RETURN(
       SequenceRunner runner,
-      SequenceRunner::Create(model, widest,
-                             std::max(options.prompt_tokens,
-                                      kDecodePrefix + options.decode_steps)));
+      SequenceRunner::Create(
+          model, widest, std::max(options.prompt_tokens, kDecodePrefix + options.decode_steps)));
   SpeedRun run(&runner, options, model->info().usable_vocabulary);
   std::vector<SpeedResult> results;
-  const auto best_of = [&](const std::string &name,
-                           const auto &once) -> absl::Status {
+  const auto best_of = [&](const std::string& name, const auto& once) -> absl::Status {
     double best = 0;
     for (uint32_t i = 0; i < options.repetitions; ++i) {
       BATON_ASSIGN_OR_RETURN(const double speed, once());
       best = std::max(best, speed);
     }
     results.emplace_back(name, best);
-    if (progress)
-      progress(results.back());
+    if (progress) progress(results.back());
     return absl::OkStatus();
   };
-  BATON_RETURN_IF_ERROR(best_of(absl::StrCat("prompt", options.prompt_tokens),
-                                [&] { return run.Prompt(); }));
+  BATON_RETURN_IF_ERROR(
+      best_of(absl::StrCat("prompt", options.prompt_tokens), [&] { return run.Prompt(); }));
   for (uint32_t batch : options.batches) {
-    BATON_RETURN_IF_ERROR(best_of(absl::StrCat("decode", batch),
-                                  [&] { return run.Decode(batch); }));
+    BATON_RETURN_IF_ERROR(
+        best_of(absl::StrCat("decode", batch), [&] { return run.Decode(batch); }));
   }
   return results;
 }
 
-} // namespace baton::cli
+}  // namespace baton::cli

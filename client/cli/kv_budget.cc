@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// `baton kv-budget`: bytes per token, and tokens that fit.
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/command.h"
+#include "client/cli/kv_arithmetic.h"
+#include "client/cli/local_model.h"
+#include "common/base/status_macros.h"
+#include "common/kv/memory_budget.h"
+
+namespace baton::cli {
+namespace {
+
+class KvBudgetCommand final : public Command {
+ public:
+  explicit KvBudgetCommand(config::CommandLine* line) : Command(line) {
+    model_.Register(*line, "Checkpoint whose shape is used, or \"embedded\"");
+    line->Add("Model", "layers", &layers_, "Layers");
+    line->Add("Model", "kv-heads", &kv_heads_, "KV heads (groups) per layer");
+    line->Add("Model", "head-dim", &head_dim_, "Size of a head");
+    line->AddChoice("Cache", "dtype", &dtype_, {"bf16", "f32"}, "Type of the KV cache");
+    line->Add("Cache", "context", &context_,
+              "Tokens of one sequence; default: the model's context");
+    line->Add("Cache", "batch", &batch_, "Sequences");
+    line->Add("Cache", "memory", &memory_,
+              "Memory for the cache, such as 8GiB; \"available\": what this machine has left");
+    line->Add("Output", "json", &json_, "One JSON object instead of text");
+  }
+
+  int Run() override {
+    KvQuestion question;
+    if (absl::Status status = Ask(&question); !status.ok()) return Fail(status);
+    const absl::StatusOr<KvAnswer> answer = ComputeKv(question);
+    if (!answer.ok()) return Fail(answer.status());
+    if (json_) {
+      std::cout << KvToJson(question, *answer) << std::endl;
+    } else {
+      std::cout << ExplainKv(question, *answer) << std::flush;
+    }
+    return kExitOk;
+  }
+
+ private:
+  absl::Status Ask(KvQuestion* question) const {
+    if (model_.given()) {
+      BATON_ASSIGN_OR_RETURN(const auto checkpoint, model_.Open());
+      const checkpoint::ModelConfig& config = checkpoint->config();
+      question->layers = config.layers;
+      question->kv_heads = config.kv_heads;
+      question->head_dim = config.head_dim;
+      question->context = config.context;
+    } else if (!layers_ || !kv_heads_ || !head_dim_) {
+      return absl::InvalidArgumentError(
+          "give a model, or --layers, --kv-heads and --head-dim together");
+    }
+    question->layers = layers_.value_or(question->layers);
+    question->kv_heads = kv_heads_.value_or(question->kv_heads);
+    question->head_dim = head_dim_.value_or(question->head_dim);
+    question->context = context_.value_or(question->context);
+    question->batch = batch_;
+    BATON_ASSIGN_OR_RETURN(question->type, kv::ParseKvType(dtype_));
+    return AskMemory(question);
+  }
+
+  absl::Status AskMemory(KvQuestion* question) const {
+    if (!memory_) return absl::OkStatus();
+    if (*memory_ == "available") {
+      question->memory_bytes = kv::ReadMemoryBudget().available_bytes;
+      return absl::OkStatus();
+    }
+    absl::StatusOr<uint64_t> bytes = ParseBytes(*memory_);
+    if (!bytes.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--memory: ", std::string(bytes.status().message())));
+    }
+    question->memory_bytes = *bytes;
+    return absl::OkStatus();
+  }
+
+  ModelFlag model_;
+  std::optional<uint32_t> layers_, kv_heads_, head_dim_, context_;
+  std::optional<std::string> memory_;
+  std::string dtype_ = "bf16";
+  uint32_t batch_ = 1;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeKvBudgetCommand(config::CommandLine& line) {
+  return std::make_unique<KvBudgetCommand>(
+      line.Command("kv-budget", "Compute the memory that a KV cache takes."));
+}
+
+}  // namespace baton::cli
