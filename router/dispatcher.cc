@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/dispatcher.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/log.h"
+#include "common/rpc/status.h"
+
+namespace baton::router {
+namespace {
+
+constexpr absl::Duration kStallCheck = absl::Seconds(1);
+
+std::string RandomHandoffKey() {
+  std::random_device device;
+  std::string key(16, '\0');
+  for (size_t i = 0; i < key.size(); i += 4) {
+    const uint32_t word = device();
+    key.replace(i, 4, reinterpret_cast<const char*>(&word), 4);
+  }
+  return key;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(DispatcherOptions options, ModelSlot* model, RouterMetrics* metrics)
+    : options_(std::move(options)), model_(model), metrics_(metrics), queue_(options_.queue) {}
+
+void Dispatcher::Submit(Submission submission, absl::Time now) {
+  Request& request = requests_[submission.key];
+  request.key = submission.key;
+  request.spec = std::make_shared<const ValidatedRequest>(std::move(submission.request));
+  request.model = std::move(submission.model);
+  request.out = std::move(submission.out);
+  request.arrival = submission.arrival;
+  request.deadline = submission.deadline;
+  if (draining_) {
+    const auto status =
+        rpc::Retry(absl::StatusCode::kUnavailable, "this router is shutting down; ask another",
+                   absl::ZeroDuration());
+    return End(request, status, now);
+  }
+  if (const absl::Status status = request.out->Check(now); !status.ok()) {
+    return End(request, status, now);
+  }
+  if (request.deadline <= now) {
+    return End(request, absl::DeadlineExceededError("the deadline has passed already"), now);
+  }
+  const absl::Status queued = queue_.Push(request.key, request.spec->prompt.size());
+  if (!queued.ok()) return End(request, queued, now);
+  Arm(request.deadline);
+  Arm(now + kStallCheck);
+  Pump(now);
+}
+
+void Dispatcher::Cancel(RequestKey key, absl::Time now) {
+  const auto found = requests_.find(key);
+  if (found == requests_.end()) return;
+  End(found->second, absl::CancelledError("the client has gone"), now);
+  Pump(now);
+}
+
+// First come, first served: a request that waits for room keeps those behind
+// it waiting, or long ones would starve. One that waits for a worker of a role
+// that is absent keeps nobody.
+void Dispatcher::Pump(absl::Time now) {
+  const auto& waiting = queue_.waiting();
+  for (auto next = waiting.begin(); next != waiting.end();) {
+    Request& request = requests_.at((next++)->first);  // which leaves the queue, if any does
+    const Need need{request.spec->prompt.size(), request.spec->max_tokens, request.spec->path,
+                    options_.transport};
+    const Pairing pairing = ChoosePair(directory_.Attached(), need);
+    if (pairing.outcome == Pairing::Outcome::kRun) {
+      Start(request, pairing, now);
+    } else if (pairing.outcome == Pairing::Outcome::kImpossible) {
+      End(request, rpc::BadField("stop.max_tokens", pairing.detail), now);
+    } else if (pairing.outcome == Pairing::Outcome::kBusy) {
+      request.missing_since.reset();
+      break;
+    } else {
+      if (!request.missing_since.has_value()) request.missing_since = now;
+      const absl::Time give_up = *request.missing_since + options_.pair_wait;
+      Arm(give_up);
+      if (give_up <= now) {
+        End(request, rpc::Retry(absl::StatusCode::kUnavailable, pairing.detail, absl::Seconds(1)),
+            now);
+      }
+    }
+  }
+  SetGauges();
+}
+
+void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now) {
+  queue_.Remove(request.key);
+  request.missing_since.reset();
+  const bool split = pairing.prefill != nullptr;
+  const uint64_t prompt = request.spec->prompt.size();
+  Generation::Route route;
+  route.decode_worker = pairing.decode->id();
+  if (split) route.prefill_worker = pairing.prefill->id();
+  request.generation = std::make_unique<Generation>(request.spec, request.model, request.arrival,
+                                                    std::move(route), metrics_);
+  request.decode_key = directory_.Assign(*pairing.decode, request.key,
+                                         prompt + request.spec->max_tokens, split ? 0 : prompt);
+  metrics_->PromptTokens(prompt);
+  if (!pairing.fallback.empty()) metrics_->Fallback(pairing.fallback);
+  if (!split) {
+    request.state = State::kRunning;
+    return SendAssign(request, request.decode_key, v1::Assign::ROLE_WHOLE, now);
+  }
+  request.state = State::kReserving;
+  request.endpoints = pairing.endpoints;
+  request.handoff_key = RandomHandoffKey();
+  // Counted now, sent when the decode worker has accepted: requests that
+  // arrive in between must see it.
+  request.prefill_key = directory_.Assign(*pairing.prefill, request.key, prompt, prompt);
+  SendAssign(request, request.decode_key, v1::Assign::ROLE_DECODE, now);
+}
+
+void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role role,
+                            absl::Time now) {
+  v1::RouterMessage message;
+  v1::Assign* assign = message.mutable_assign();
+  assign->set_sequence_key(key);
+  assign->set_request_id(request.spec->request_id);
+  assign->mutable_prompt_ids()->Add(request.spec->prompt.begin(), request.spec->prompt.end());
+  *assign->mutable_sampling() = request.spec->sampling;
+  assign->set_max_tokens(request.spec->max_tokens);
+  assign->mutable_stop_token_ids()->Add(request.spec->stop_tokens.begin(),
+                                        request.spec->stop_tokens.end());
+  if (request.deadline != absl::InfiniteFuture()) {
+    const int64_t left = absl::ToInt64Milliseconds(request.deadline - now);
+    assign->set_deadline_ms(static_cast<uint64_t>(std::max<int64_t>(left, 1)));
+  }
+  assign->set_role(role);
+  assign->set_handoff_key(request.handoff_key);
+  if (role == v1::Assign::ROLE_PREFILL) {
+    assign->mutable_handoff_endpoints()->Add(request.endpoints.begin(), request.endpoints.end());
+  }
+  directory_.Find(directory_.FindAssignment(key)->worker)->link->Send(std::move(message), now);
+}
+
+// Back to its place in the queue; nothing of it has reached the client.
+void Dispatcher::Requeue(Request& request, absl::Time now) {
+  CancelAssignment(std::exchange(request.decode_key, 0), now);
+  CancelAssignment(std::exchange(request.prefill_key, 0), now);
+  request.generation.reset();
+  request.state = State::kQueued;
+  queue_.Return(request.key, request.spec->prompt.size());
+}
+
+void Dispatcher::CancelAssignment(SequenceKey key, absl::Time now) {
+  Assignment* assignment = directory_.FindAssignment(key);
+  if (assignment == nullptr) return;
+  assignment->request = 0;
+  v1::RouterMessage message;
+  message.mutable_cancel()->set_sequence_key(key);
+  directory_.Find(assignment->worker)->link->Send(std::move(message), now);
+}
+
+void Dispatcher::End(Request& request, const absl::Status& status, absl::Time now) {
+  metrics_->RequestEnded(status.code());
+  LogInfo("request ended", {{"request_id", request.spec->request_id},
+                            {"code", absl::StatusCodeToString(status.code())},
+                            {"detail", std::string(status.message())},
+                            {"prompt_tokens", request.spec->prompt.size()},
+                            {"total_ms", absl::ToDoubleMilliseconds(now - request.arrival)}});
+  if (request.state == State::kReserving) {  // the prefill worker knows nothing of it yet
+    directory_.Release(std::exchange(request.prefill_key, 0));
+  }
+  CancelAssignment(request.decode_key, now);
+  CancelAssignment(request.prefill_key, now);
+  request.out->Finish(status, now);
+  lingering_.push_back(std::move(request.out));
+  Arm(now + kStallCheck);
+  queue_.Remove(request.key);
+  requests_.erase(request.key);
+}
+
+void Dispatcher::SendEvents(Request& request, absl::Time now) {
+  for (v1::GenerateResponse& event : request.generation->TakeEvents()) {
+    request.out->Send(std::move(event), now);
+  }
+  if (request.generation->finished()) return End(request, absl::OkStatus(), now);
+  if (const absl::Status status = request.out->Check(now); !status.ok()) {
+    End(request, status, now);
+  }
+}
+
+void Dispatcher::Tick(absl::Time now) {
+  if (now < next_wake_) return;
+  next_wake_ = absl::InfiniteFuture();
+  std::vector<std::pair<RequestKey, absl::Status>> ending;
+  for (const auto& [key, request] : requests_) {
+    absl::Status status = request.out->Check(now);
+    if (status.ok() && request.deadline <= now) {
+      status = absl::DeadlineExceededError(request.state == State::kQueued
+                                               ? "the deadline passed in the queue"
+                                               : "the deadline passed");
+    }
+    if (!status.ok()) ending.emplace_back(key, std::move(status));
+    Arm(std::min(request.deadline, now + kStallCheck));
+  }
+  for (const auto& [key, status] : ending) End(requests_.at(key), status, now);
+
+  std::vector<std::pair<LinkId, absl::Status>> lost;
+  for (const auto& [id, worker] : directory_.workers()) {
+    absl::Status status = worker.link->Check(now);
+    if (status.ok() && now - worker.last_message >= options_.lease) {
+      status = absl::UnavailableError(
+          absl::StrCat("no message for ", absl::FormatDuration(options_.lease)));
+    }
+    if (!status.ok()) lost.emplace_back(id, std::move(status));
+    Arm(worker.last_message + options_.lease);
+  }
+  for (const auto& [id, status] : lost) LoseWorker(id, status, now);
+
+  std::erase_if(lingering_, [now](const auto& stream) { return stream->Reap(now); });
+  if (!lingering_.empty()) Arm(now + kStallCheck);
+  Pump(now);
+}
+
+void Dispatcher::EndAll(absl::Time now) {
+  draining_ = true;
+  while (!requests_.empty()) {
+    End(requests_.begin()->second,
+        rpc::Retry(absl::StatusCode::kUnavailable,
+                   "this router shut down before the answer was complete", absl::ZeroDuration()),
+        now);
+  }
+  while (!directory_.workers().empty()) {
+    LoseWorker(directory_.workers().begin()->first,
+               absl::UnavailableError("this router is shutting down"), now);
+  }
+  SetGauges();
+}
+
+bool Dispatcher::ready() {
+  if (draining_) return false;
+  for (const auto& [id, worker] : directory_.workers()) {
+    if (worker.attached && !worker.draining && worker.role() == v1::WORKER_ROLE_DECODE) return true;
+  }
+  return false;
+}
+
+void Dispatcher::FillStatus(v1::GetClusterStatusResponse* status) {
+  for (const Worker* worker : directory_.Attached()) {
+    v1::WorkerInfo* info = status->add_workers();
+    *info = worker->hello.info();
+    *info->mutable_load() = worker->load;
+    info->set_draining(worker->draining);
+  }
+  status->set_queued_requests(static_cast<uint32_t>(queue_.size()));
+  status->set_running_requests(static_cast<uint32_t>(requests_.size() - queue_.size()));
+}
+
+void Dispatcher::SetGauges() {
+  uint64_t prefill = 0, decode = 0;
+  for (const auto& [id, worker] : directory_.workers()) {
+    if (worker.attached) (worker.role() == v1::WORKER_ROLE_PREFILL ? prefill : decode) += 1;
+  }
+  metrics_->SetWorkers(prefill, decode);
+  metrics_->SetQueue(queue_.size(), queue_.prompt_tokens());
+  metrics_->SetRunning(requests_.size() - queue_.size());
+}
+
+}  // namespace baton::router

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The router's core: requests, queue and workers, and what happens to them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "router/generation.h"
+#include "router/links.h"
+#include "router/pairing.h"
+#include "router/request_queue.h"
+#include "router/router_metrics.h"
+#include "router/served_model.h"
+#include "router/validation.h"
+#include "router/worker_directory.h"
+
+namespace baton::router {
+
+struct DispatcherOptions {
+  RequestQueue::Limits queue;
+  // How long a request waits for a role of which no worker is attached, such
+  // as one that restarts.
+  absl::Duration pair_wait = absl::Seconds(1);
+  absl::Duration heartbeat = absl::Milliseconds(250);
+  absl::Duration lease = absl::Seconds(3);
+  TransportRule transport = TransportRule::kAuto;
+  std::string router_id;
+};
+
+struct Submission {
+  RequestKey key = 0;
+  ValidatedRequest request;
+  std::shared_ptr<const ServedModel> model;
+  std::shared_ptr<ResponseStream> out;
+  absl::Time arrival, deadline;
+};
+
+// Life of a request: queued -> reserving (the decode worker was asked) ->
+// running (the prefill worker has the prompt; or at once on the local path) ->
+// ended. Every request ends exactly once: Finish on its stream, and
+// CancelSequence to each worker that still has a part of it.
+//
+// Thread safety: none; DispatcherThread drives it. Time is an argument, so
+// tests run it without a clock. Nothing here blocks.
+class Dispatcher final {
+ public:
+  // `model` and `metrics` must outlive this.
+  Dispatcher(DispatcherOptions options, ModelSlot* model, RouterMetrics* metrics);
+
+  void Submit(Submission submission, absl::Time now);
+  // The client is gone. No effect on a request that is unknown or has ended.
+  void Cancel(RequestKey key, absl::Time now);
+
+  void OpenLink(LinkId id, std::shared_ptr<WorkerLink> link, absl::Time now);
+  void OnMessage(LinkId id, const v1::WorkerMessage& message, absl::Time now);
+  // The worker's stream has ended.
+  void CloseLink(LinkId id, absl::Time now);
+
+  // Deadlines, leases, slow readers. Call when next_wake() has come.
+  void Tick(absl::Time now);
+  absl::Time next_wake() const { return next_wake_; }
+
+  // New requests are refused from now on; the others go on.
+  void Drain() { draining_ = true; }
+  // Ends every request with UNAVAILABLE and every link.
+  void EndAll(absl::Time now);
+  bool idle() const { return requests_.empty(); }
+  // A decode worker is attached, and the router takes requests.
+  bool ready();
+  void FillStatus(v1::GetClusterStatusResponse* status);
+
+ private:
+  enum class State : uint8_t { kQueued, kReserving, kRunning };
+
+  struct Request {
+    RequestKey key = 0;
+    State state = State::kQueued;
+    std::shared_ptr<const ValidatedRequest> spec;
+    std::shared_ptr<const ServedModel> model;
+    std::shared_ptr<ResponseStream> out;
+    absl::Time arrival, deadline;
+    std::optional<absl::Time> missing_since;  // no worker of a role, since then
+    SequenceKey prefill_key = 0, decode_key = 0;
+    std::vector<v1::HandoffEndpoint> endpoints;
+    std::string handoff_key;
+    std::unique_ptr<Generation> generation;
+  };
+
+  void Arm(absl::Time time) { next_wake_ = std::min(next_wake_, time); }
+  void Pump(absl::Time now);
+  void Start(Request& request, const Pairing& pairing, absl::Time now);
+  void SendAssign(Request& request, SequenceKey key, v1::Assign::Role role, absl::Time now);
+  void Requeue(Request& request, absl::Time now);
+  void CancelAssignment(SequenceKey key, absl::Time now);
+  void End(Request& request, const absl::Status& status, absl::Time now);
+  void SendEvents(Request& request, absl::Time now);
+
+  void OnHello(Worker& worker, const v1::Hello& hello, absl::Time now);
+  void OnAccepted(const v1::Accepted& accepted, absl::Time now);
+  void OnStep(Worker& worker, const v1::StepOutput& step, absl::Time now);
+  void OnSequenceEnd(const v1::SequenceEnd& end, absl::Time now);
+  void LoseWorker(LinkId id, const absl::Status& reason, absl::Time now);
+  // The live request of a sequence that `worker` has; null when it has ended.
+  Request* FindBySequence(const Worker& worker, SequenceKey key);
+  void SetGauges();
+
+  const DispatcherOptions options_;
+  ModelSlot* const model_;
+  RouterMetrics* const metrics_;
+  std::map<RequestKey, Request> requests_;
+  RequestQueue queue_;
+  WorkerDirectory directory_;
+  // Finished streams whose peer has not taken everything yet.
+  std::vector<std::shared_ptr<ResponseStream>> lingering_;
+  absl::Time next_wake_ = absl::InfiniteFuture();
+  bool draining_ = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that owns the dispatcher.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "router/dispatcher.h"
+
+namespace baton::router {
+
+// Runs posted tasks in order and the dispatcher's timers. What posts is
+// bounded elsewhere: one message per worker link, and the calls that are open.
+// Thread-safe.
+class DispatcherThread final {
+ public:
+  using Task = std::function<void(Dispatcher&, absl::Time now)>;
+
+  // `on_ready` hears of changes of Dispatcher::ready(), on the thread.
+  // `dispatcher` must outlive this.
+  DispatcherThread(Dispatcher* dispatcher, std::function<void(bool)> on_ready);
+  // Runs what was posted, then joins.
+  ~DispatcherThread();
+
+  // Dropped after the destructor has begun.
+  void Post(Task task);
+  // Posts and waits for the end of the task. Not from the thread itself.
+  void Run(Task task);
+  // False when requests are left at `deadline` (of SteadyNow()).
+  bool WaitIdle(absl::Time deadline);
+
+ private:
+  void Loop();
+
+  Dispatcher* const dispatcher_;
+  const std::function<void(bool)> on_ready_;
+  std::mutex mutex_;
+  std::condition_variable wake_, idle_changed_;
+  std::vector<Task> tasks_;
+  bool stopping_ = false;
+  bool idle_ = true;
+  std::thread thread_;
+};
+
+}  // namespace baton::router

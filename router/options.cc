@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/options.h"
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/log.h"
+
+namespace baton::router {
+
+void AddFlags(config::CommandLine& line, Options* options) {
+  line.Add("Model", "model", &options->model.model,
+           "Checkpoint (a GGUF file, a safetensors file or their folder), \"embedded\", or "
+           "\"fake\": token ids alone, limits from the first worker");
+  line.Add("Model", "model-name", &options->model.name,
+           "Name that requests use; default: the checkpoint's own");
+  line.Add("Model", "prompt-format", &options->model.prompt_format,
+           "Prompt format of Chat; default: the checkpoint's own");
+
+  line.Add("Network", "listen", &options->listen, "HOST:PORT of the gRPC API");
+  line.Add("Network", "metrics-listen", &options->metrics_listen,
+           "HOST:PORT of Prometheus metrics; default: none");
+  line.Add("Network", "reflection", &options->reflection, "Serve gRPC reflection");
+  line.Add("Network", "max-message-bytes", &options->max_message_bytes,
+           "Largest request that is taken");
+  rpc::AddTlsFlags(line, &options->tls);
+
+  line.Add("Admission", "max-queue", &options->max_queue, "Most requests that wait for a worker");
+  line.Add("Admission", "max-queued-prompt-tokens", &options->max_queued_prompt_tokens,
+           "Most prompt tokens of requests that wait");
+  line.Add("Admission", "default-deadline", &options->default_deadline,
+           "For requests that come without a deadline; 0s: none");
+  line.Add("Admission", "tokenizer-threads", &options->tokenizer_threads,
+           "Threads that parse and tokenize requests");
+
+  line.Add("Workers", "pair-wait", &options->pair_wait,
+           "How long a request waits for a role of which no worker is attached");
+  line.Add("Workers", "lease", &options->lease,
+           "A worker is dropped after this long without a message");
+  line.Add("Workers", "heartbeat", &options->heartbeat, "Interval asked of workers");
+  line.AddChoice("Workers", "transport", &options->transport, {"auto", "shm", "tcp"},
+                 "Transports offered for KV hand-offs");
+
+  line.Add("Streams", "max-pending-bytes", &options->max_pending_bytes,
+           "A client that leaves more than this unread is ended");
+  line.Add("Streams", "max-stall", &options->max_stall,
+           "A client that takes nothing for this long is ended");
+
+  line.Add("Process", "drain-timeout", &options->drain_timeout,
+           "After SIGTERM, how long running streams may go on");
+  line.Add("Process", "port-file", &options->port_file,
+           "File to write the addresses and the pid to once the router listens");
+  line.AddChoice("Process", "log-level", &options->log_level, {"debug", "info", "warning", "error"},
+                 "Lines below it are dropped");
+}
+
+absl::Status Check(const Options& options) {
+  const auto at_least_one = [](std::string_view flag, uint64_t value) {
+    if (value > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", std::string(flag), " is 0; it must be at least 1"));
+  };
+  for (const absl::Status& status :
+       {at_least_one("max-queue", options.max_queue),
+        at_least_one("max-queued-prompt-tokens", options.max_queued_prompt_tokens),
+        at_least_one("tokenizer-threads", options.tokenizer_threads)}) {
+    if (!status.ok()) return status;
+  }
+  constexpr uint64_t kMaxMessage = 256 << 20;
+  if (options.max_message_bytes == 0 || options.max_message_bytes > kMaxMessage) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max-message-bytes is ", options.max_message_bytes, "; it must be 1 to ", kMaxMessage));
+  }
+  if (options.heartbeat < absl::Milliseconds(10) || options.lease < 2 * options.heartbeat) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--lease is ", absl::FormatDuration(options.lease), " and --heartbeat ",
+                     absl::FormatDuration(options.heartbeat),
+                     "; a lease needs at least two heartbeats of at least 10ms"));
+  }
+  return absl::OkStatus();
+}
+
+DispatcherOptions MakeDispatcherOptions(const Options& options) {
+  DispatcherOptions out;
+  out.queue = {options.max_queue, options.max_queued_prompt_tokens};
+  out.pair_wait = options.pair_wait;
+  out.heartbeat = options.heartbeat;
+  out.lease = options.lease;
+  out.transport = options.transport == "shm"   ? TransportRule::kShm
+                  : options.transport == "tcp" ? TransportRule::kTcp
+                                               : TransportRule::kAuto;
+  out.router_id = absl::StrFormat("router-%08x", std::random_device()());
+  return out;
+}
+
+InferenceOptions MakeInferenceOptions(const Options& options) {
+  InferenceOptions out;
+  out.max_message_bytes = options.max_message_bytes;
+  if (options.default_deadline > absl::ZeroDuration()) {
+    out.default_deadline = options.default_deadline;
+  }
+  out.stream = {static_cast<size_t>(options.max_pending_bytes), options.max_stall};
+  return out;
+}
+
+}  // namespace baton::router

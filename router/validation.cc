@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/validation.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/rpc/status.h"
+
+namespace baton::router {
+namespace {
+
+using google::protobuf::RepeatedField;
+using google::protobuf::RepeatedPtrField;
+
+constexpr size_t kMaxRequestIdBytes = 128;
+constexpr int kMaxMessages = 4096;
+constexpr int kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 256;
+constexpr int kMaxStopTokens = 64;
+constexpr uint32_t kMaxLogprobs = 20;
+constexpr float kMaxTemperature = 100;
+constexpr float kMaxRepetitionPenalty = 10;
+constexpr uint32_t kDefaultMaxTokens = 512;
+// A text longer than this many bytes per token of context cannot fit, and is
+// refused before it costs time in the tokenizer.
+constexpr uint64_t kMaxBytesPerToken = 256;
+
+uint64_t Random64() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+absl::Status CheckModel(const std::string& name, const ServedModel& model) {
+  if (name.empty() || name == model.name) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      "model \"", name, "\" is not served here; the served model is \"", model.name, "\""));
+}
+
+absl::Status CheckIds(std::string_view field, const RepeatedField<uint32_t>& ids,
+                      const ServedModel& model) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= model.vocabulary) {
+      return rpc::BadField(
+          absl::StrCat(std::string(field), "[", i, "]"),
+          absl::StrCat("is ", ids[i], "; the vocabulary has ", model.vocabulary, " tokens"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// `low_open`: the lower bound itself is refused. False for NaN.
+absl::Status CheckRange(std::string_view field, float value, bool low_open, float high) {
+  if ((low_open ? value > 0 : value >= 0) && value <= high) return absl::OkStatus();
+  return rpc::BadField(
+      field, absl::StrFormat("is %g; it must be in %c0, %g]", value, low_open ? '(' : '[', high));
+}
+
+absl::Status SetSampling(const v1::SamplingParams& in, v1::SamplingParams& out) {
+  out.set_temperature(in.has_temperature() ? in.temperature() : 0);
+  out.set_top_k(in.top_k());
+  out.set_top_p(in.has_top_p() ? in.top_p() : 1);
+  out.set_seed(in.has_seed() ? in.seed() : Random64());
+  out.set_repetition_penalty(in.has_repetition_penalty() ? in.repetition_penalty() : 1);
+  if (in.has_logprobs()) out.set_logprobs(in.logprobs());
+  BATON_RETURN_IF_ERROR(
+      CheckRange("sampling.temperature", out.temperature(), false, kMaxTemperature));
+  BATON_RETURN_IF_ERROR(CheckRange("sampling.top_p", out.top_p(), true, 1));
+  BATON_RETURN_IF_ERROR(CheckRange("sampling.repetition_penalty", out.repetition_penalty(), true,
+                                   kMaxRepetitionPenalty));
+  if (out.top_k() > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())) {
+    return rpc::BadField("sampling.top_k", absl::StrCat("is ", out.top_k(), "; the limit is ",
+                                                        std::numeric_limits<int32_t>::max()));
+  }
+  if (out.logprobs() > kMaxLogprobs) {
+    return rpc::BadField("sampling.logprobs",
+                         absl::StrCat("is ", out.logprobs(), "; the limit is ", kMaxLogprobs));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStops(const v1::StopParams& in, const ServedModel& model, ValidatedRequest& out) {
+  if (in.stop_size() > kMaxStops) {
+    return rpc::BadField("stop.stop",
+                         absl::StrCat("has ", in.stop_size(), " texts; the limit is ", kMaxStops));
+  }
+  if (in.stop_size() > 0 && model.tokenizer == nullptr) {
+    return rpc::BadField("stop.stop", absl::StrCat("needs a tokenizer, and model \"", model.name,
+                                                   "\" has none; use stop_token_ids"));
+  }
+  for (int i = 0; i < in.stop_size(); ++i) {
+    const size_t bytes = in.stop(i).size();
+    if (bytes == 0 || bytes > kMaxStopBytes) {
+      return rpc::BadField(
+          absl::StrCat("stop.stop[", i, "]"),
+          absl::StrCat("has ", bytes, " bytes; it must have 1 to ", kMaxStopBytes));
+    }
+    out.stops.push_back(in.stop(i));
+  }
+  if (in.stop_token_ids_size() > kMaxStopTokens) {
+    return rpc::BadField(
+        "stop.stop_token_ids",
+        absl::StrCat("has ", in.stop_token_ids_size(), " ids; the limit is ", kMaxStopTokens));
+  }
+  BATON_RETURN_IF_ERROR(CheckIds("stop.stop_token_ids", in.stop_token_ids(), model));
+  out.stop_tokens.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
+  if (!in.ignore_eos()) {
+    out.stop_tokens.insert(out.stop_tokens.end(), model.end_tokens.begin(), model.end_tokens.end());
+  }
+  return absl::OkStatus();
+}
+
+// Everything that costs nothing; the prompt is still to come.
+template <typename Request>
+absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(CheckModel(request.model(), model));
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    return rpc::BadField("request_id", absl::StrCat("has ", request.request_id().size(),
+                                                    " bytes; the limit is ", kMaxRequestIdBytes));
+  }
+  if (!v1::Path_IsValid(request.path())) {
+    return rpc::BadField(
+        "path", absl::StrCat("is ", static_cast<int>(request.path()), "; it must be 0, 1 or 2"));
+  }
+  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
+    return rpc::BadField("stop.max_tokens", "is 0; it must be at least 1");
+  }
+  ValidatedRequest out;
+  out.request_id =
+      !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", Random64());
+  out.path = request.path();
+  BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), out.sampling));
+  BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
+  return out;
+}
+
+absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
+                       const v1::StopParams& stop, const ServedModel& model,
+                       ValidatedRequest& out) {
+  if (prompt.empty()) return rpc::BadField(field, "is empty; at least one token is needed");
+  if (prompt.size() >= model.context) {
+    return rpc::BadField(
+        field, absl::StrCat("has ", prompt.size(), " tokens; the context of ", model.context,
+                            " tokens allows at most ", model.context - 1));
+  }
+  const uint32_t left = model.context - static_cast<uint32_t>(prompt.size());
+  if (stop.max_tokens() > left) {
+    return rpc::BadField(
+        "stop.max_tokens",
+        absl::StrCat("is ", stop.max_tokens(), "; the context of ", model.context,
+                     " tokens leaves ", left, " after the prompt's ", prompt.size()));
+  }
+  out.max_tokens = stop.has_max_tokens() ? stop.max_tokens() : std::min(kDefaultMaxTokens, left);
+  out.prompt = std::move(prompt);
+  return absl::OkStatus();
+}
+
+absl::Status CheckTextBytes(std::string_view field, uint64_t bytes, const ServedModel& model) {
+  const uint64_t limit = kMaxBytesPerToken * model.context;
+  if (bytes <= limit) return absl::OkStatus();
+  return rpc::BadField(field, absl::StrCat("has ", bytes, " bytes; a context of ", model.context,
+                                           " tokens allows at most ", limit));
+}
+
+absl::Status NeedTokenizer(std::string_view field, std::string_view instead,
+                           const ServedModel& model) {
+  if (model.tokenizer != nullptr) return absl::OkStatus();
+  return rpc::BadField(field, absl::StrCat("needs a tokenizer, and model \"", model.name,
+                                           "\" has none", std::string(instead)));
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodePrompt(const std::string& text,
+                                                  const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(NeedTokenizer("prompt", "; send prompt_ids", model));
+  if (text.empty()) return rpc::BadField("prompt", "is empty");
+  BATON_RETURN_IF_ERROR(CheckTextBytes("prompt", text.size(), model));
+  std::vector<TokenId> ids = model.tokenizer->prefix();
+  const std::vector<TokenId> encoded = model.tokenizer->Encode(text);
+  ids.insert(ids.end(), encoded.begin(), encoded.end());
+  return ids;
+}
+
+// `field`: "messages", or its path inside of a request.
+absl::StatusOr<std::vector<TokenId>> EncodeMessages(const std::string& field,
+                                                    const RepeatedPtrField<v1::ChatMessage>& in,
+                                                    const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(NeedTokenizer(field, "; use Generate with prompt_ids", model));
+  if (model.format == nullptr) {
+    return rpc::BadField(field, absl::StrCat("model \"", model.name, "\" has no prompt format"));
+  }
+  if (in.empty() || in.size() > kMaxMessages) {
+    return rpc::BadField(
+        field, absl::StrCat("has ", in.size(), " messages; it must have 1 to ", kMaxMessages));
+  }
+  uint64_t bytes = 0;
+  std::vector<chat::Message> messages;
+  for (int i = 0; i < in.size(); ++i) {
+    const auto role = chat::ParseChatRole(in[i].role());
+    if (!role.ok()) {
+      return rpc::BadField(absl::StrCat(field, "[", i, "].role"),
+                           R"(must be "system", "user" or "assistant")");
+    }
+    bytes += in[i].content().size();
+    messages.push_back({*role, in[i].content()});
+  }
+  const std::string last = absl::StrCat(field, "[", in.size() - 1, "]");
+  if (messages.back().role != chat::ChatRole::kUser) {
+    return rpc::BadField(last + ".role", R"(must be "user" in the last message)");
+  }
+  if (messages.back().content.empty()) return rpc::BadField(last + ".content", "is empty");
+  BATON_RETURN_IF_ERROR(CheckTextBytes(field, bytes, model));
+  auto ids = model.format->Render(messages, *model.tokenizer);
+  if (!ids.ok()) return rpc::BadField(field, std::string(ids.status().message()));
+  return ids;
+}
+
+}  // namespace
+
+absl::StatusOr<ValidatedRequest> Validate(const v1::GenerateRequest& request,
+                                          const ServedModel& model) {
+  BATON_ASSIGN_OR_RETURN(ValidatedRequest out, CheckCommon(request, model));
+  std::vector<TokenId> ids;
+  std::string_view field = "prompt";
+  switch (request.input_case()) {
+    case v1::GenerateRequest::kPrompt: {
+      BATON_ASSIGN_OR_RETURN(ids, EncodePrompt(request.prompt(), model));
+      break;
+    }
+    case v1::GenerateRequest::kPromptIds:
+      field = "prompt_ids.ids";
+      BATON_RETURN_IF_ERROR(CheckIds(field, request.prompt_ids().ids(), model));
+      ids.assign(request.prompt_ids().ids().begin(), request.prompt_ids().ids().end());
+      break;
+    case v1::GenerateRequest::INPUT_NOT_SET:
+      return rpc::BadField(field, "is missing; set prompt or prompt_ids");
+  }
+  BATON_RETURN_IF_ERROR(SetPrompt(field, std::move(ids), request.stop(), model, out));
+  return out;
+}
+
+absl::StatusOr<ValidatedRequest> Validate(const v1::ChatRequest& request,
+                                          const ServedModel& model) {
+  BATON_ASSIGN_OR_RETURN(ValidatedRequest out, CheckCommon(request, model));
+  BATON_ASSIGN_OR_RETURN(auto ids, EncodeMessages("messages", request.messages(), model));
+  BATON_RETURN_IF_ERROR(SetPrompt("messages", std::move(ids), request.stop(), model, out));
+  return out;
+}
+
+absl::StatusOr<std::vector<TokenId>> ValidateTokenize(const v1::TokenizeRequest& request,
+                                                      const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(CheckModel(request.model(), model));
+  switch (request.input_case()) {
+    case v1::TokenizeRequest::kPrompt:
+      return EncodePrompt(request.prompt(), model);
+    case v1::TokenizeRequest::kConversation:
+      return EncodeMessages("conversation.messages", request.conversation().messages(), model);
+    case v1::TokenizeRequest::INPUT_NOT_SET:
+      break;
+  }
+  return rpc::BadField("prompt", "is missing; set prompt or conversation");
+}
+
+absl::StatusOr<std::vector<TokenId>> ValidateDetokenize(const v1::DetokenizeRequest& request,
+                                                        const ServedModel& model) {
+  BATON_RETURN_IF_ERROR(CheckModel(request.model(), model));
+  BATON_RETURN_IF_ERROR(NeedTokenizer("token_ids", "", model));
+  BATON_RETURN_IF_ERROR(CheckIds("token_ids", request.token_ids(), model));
+  return std::vector<TokenId>(request.token_ids().begin(), request.token_ids().end());
+}
+
+}  // namespace baton::router

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests as clients send them to requests that can be run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "common/base/types.h"
+#include "router/served_model.h"
+
+namespace baton::router {
+
+// Made by the functions below alone: whoever holds one need not check again.
+struct ValidatedRequest {
+  std::string request_id;
+  std::vector<TokenId> prompt;  // 1 to context - max_tokens ids, each in the vocabulary
+  v1::SamplingParams sampling;  // every field set, but logprobs when not asked for
+  uint32_t max_tokens = 1;
+  // The model's end tokens among them unless they are ignored.
+  std::vector<TokenId> stop_tokens;
+  std::vector<std::string> stops;
+  v1::Path path = v1::PATH_UNSPECIFIED;
+};
+
+// Errors: INVALID_ARGUMENT with the field, its limit and the value (see
+// rpc::BadField); NOT_FOUND: another model's name. Tokenizes, so call it
+// outside of gRPC's threads. Cheap checks come before costly ones.
+absl::StatusOr<ValidatedRequest> Validate(const v1::GenerateRequest& request,
+                                          const ServedModel& model);
+absl::StatusOr<ValidatedRequest> Validate(const v1::ChatRequest& request, const ServedModel& model);
+
+// The ids that Generate or Chat would send.
+absl::StatusOr<std::vector<TokenId>> ValidateTokenize(const v1::TokenizeRequest& request,
+                                                      const ServedModel& model);
+// The ids, each known to the tokenizer's model.
+absl::StatusOr<std::vector<TokenId>> ValidateDetokenize(const v1::DetokenizeRequest& request,
+                                                        const ServedModel& model);
+
+}  // namespace baton::router

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/pairing.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/router/fakes.h"
+
+namespace baton::router {
+namespace {
+
+constexpr auto kRun = Pairing::Outcome::kRun;
+constexpr auto kBusy = Pairing::Outcome::kBusy;
+constexpr auto kMissing = Pairing::Outcome::kMissing;
+constexpr auto kImpossible = Pairing::Outcome::kImpossible;
+
+class PairingTest : public testing::Test {
+ protected:
+  Worker& Add(const v1::WorkerMessage& hello) {
+    const LinkId id = ++last_;
+    directory_.Open(id, std::make_shared<FakeLink>(), absl::UnixEpoch());
+    Worker& worker = *directory_.Find(id);
+    EXPECT_TRUE(directory_.Attach(worker, hello.hello()).ok());
+    return worker;
+  }
+  Worker& AddPrefill(const std::string& id, uint32_t blocks = 100) {
+    return Add(MakeHello(id, v1::WORKER_ROLE_PREFILL, blocks));
+  }
+  Worker& AddDecode(const std::string& id, uint32_t blocks = 100) {
+    return Add(MakeHello(id, v1::WORKER_ROLE_DECODE, blocks));
+  }
+  Pairing Choose(v1::Path path = v1::PATH_UNSPECIFIED,
+                 TransportRule transport = TransportRule::kAuto) {
+    return ChoosePair(directory_.Attached(), {50, 50, path, transport});
+  }
+
+  WorkerDirectory directory_;
+  LinkId last_ = 0;
+};
+
+TEST_F(PairingTest, TakesThePrefillWorkerWithFewestPromptTokensBefore) {
+  Worker& p1 = AddPrefill("p1");
+  Worker& p2 = AddPrefill("p2");
+  AddDecode("d");
+  directory_.Assign(p1, 1, 0, 30);
+  EXPECT_EQ(Choose().prefill, &p2);
+  directory_.Assign(p2, 2, 0, 40);
+  EXPECT_EQ(Choose().prefill, &p1);
+}
+
+TEST_F(PairingTest, CountsWhatOtherRoutersQueuedAsOfTheLastHeartbeat) {
+  Worker& p1 = AddPrefill("p1");
+  Worker& p2 = AddPrefill("p2");
+  AddDecode("d");
+  v1::Heartbeat beat;
+  beat.mutable_load()->set_queued_prompt_tokens(500);
+  directory_.Heartbeat(p1, beat);
+  directory_.Assign(p2, 2, 0, 100);
+  EXPECT_EQ(Choose().prefill, &p2);
+}
+
+TEST_F(PairingTest, TakesTheDecodeWorkerWithFewestSequencesThenMostFreeBlocks) {
+  AddPrefill("p");
+  Worker& small = AddDecode("d1", 50);
+  Worker& large = AddDecode("d2", 90);
+  EXPECT_EQ(Choose().decode, &large);
+  directory_.Assign(large, 1, 10, 0);
+  EXPECT_EQ(Choose().decode, &small);
+}
+
+TEST_F(PairingTest, DecodeWorkerWithoutRoomIsBusyUntilASequenceEnds) {
+  AddPrefill("p");
+  Worker& d = AddDecode("d", 15);
+  const SequenceKey key = directory_.Assign(d, 1, 60, 0);  // 6 of 15 blocks, 10 needed
+  EXPECT_EQ(Choose().outcome, kBusy);
+  EXPECT_EQ(Choose(v1::PATH_LOCAL).outcome, kBusy);
+  directory_.Release(key);
+  EXPECT_EQ(Choose().outcome, kRun);
+}
+
+TEST_F(PairingTest, BlocksThatOthersHoldCountAndCachedOnesDoNot) {
+  AddPrefill("p");
+  Worker& d = AddDecode("d", 15);
+  v1::Heartbeat beat;
+  *beat.mutable_load() = d.load;
+  beat.mutable_load()->set_kv_blocks_free(5);
+  beat.mutable_load()->set_kv_blocks_prefix_cache(10);
+  directory_.Heartbeat(d, beat);
+  EXPECT_EQ(Choose().outcome, kRun);
+  beat.mutable_load()->set_kv_blocks_prefix_cache(4);
+  directory_.Heartbeat(d, beat);
+  EXPECT_EQ(Choose().outcome, kBusy);
+}
+
+TEST_F(PairingTest, MostSequencesOfAWorkerAreKept) {
+  AddPrefill("p");
+  v1::WorkerMessage hello = MakeHello("d", v1::WORKER_ROLE_DECODE);
+  hello.mutable_hello()->set_max_sequences(1);
+  Worker& d = Add(hello);
+  directory_.Assign(d, 1, 10, 0);
+  EXPECT_EQ(Choose().outcome, kBusy);
+}
+
+TEST_F(PairingTest, RequestBeyondEveryPoolIsImpossibleWithTheNumbers) {
+  AddPrefill("p");
+  AddDecode("d", 9);
+  const Pairing pairing = Choose();
+  EXPECT_EQ(pairing.outcome, kImpossible);
+  EXPECT_NE(pairing.detail.find("50"), std::string::npos);
+  EXPECT_NE(pairing.detail.find("90 tokens"), std::string::npos) << pairing.detail;
+}
+
+TEST_F(PairingTest, EqualNumericsAreRequiredForASplitAndNotForLocal) {
+  AddPrefill("p");
+  v1::WorkerMessage other = MakeHello("d", v1::WORKER_ROLE_DECODE);
+  other.mutable_hello()->set_numerics_id("n2");
+  Add(other);
+  EXPECT_EQ(Choose(v1::PATH_SPLIT).outcome, kMissing);
+  const Pairing local = Choose();
+  EXPECT_EQ(local.outcome, kRun);
+  EXPECT_EQ(local.prefill, nullptr);
+  EXPECT_EQ(local.fallback, "incompatible_pair");
+}
+
+TEST_F(PairingTest, WithoutAPrefillWorkerAnUnspecifiedPathFallsBackAndSaysSo) {
+  Worker& d = AddDecode("d");
+  const Pairing local = Choose();
+  EXPECT_EQ(local.decode, &d);
+  EXPECT_EQ(local.fallback, "no_prefill_worker");
+  EXPECT_EQ(Choose(v1::PATH_LOCAL).fallback, "");
+  EXPECT_EQ(Choose(v1::PATH_SPLIT).detail, "no prefill worker is attached");
+}
+
+TEST_F(PairingTest, WithoutADecodeWorkerNothingRuns) {
+  AddPrefill("p");
+  EXPECT_EQ(Choose().outcome, kMissing);
+  EXPECT_EQ(Choose().detail, "no decode worker is attached");
+}
+
+TEST_F(PairingTest, DrainingWorkersGetNothing) {
+  AddPrefill("p").draining = true;
+  AddDecode("d1").draining = true;
+  Worker& d2 = AddDecode("d2");
+  const Pairing local = Choose();
+  EXPECT_EQ(local.prefill, nullptr);
+  EXPECT_EQ(local.decode, &d2);
+}
+
+TEST_F(PairingTest, OffersSharedMemoryFirstAndOnlyOnOneHost) {
+  AddPrefill("p");
+  Worker& d = AddDecode("d");
+  Pairing pairing = Choose();
+  ASSERT_EQ(pairing.endpoints.size(), 2u);
+  EXPECT_EQ(pairing.endpoints[0].transport(), "shm");
+  EXPECT_EQ(pairing.endpoints[1].transport(), "tcp");
+
+  d.hello.set_host_id("elsewhere");
+  pairing = Choose();
+  ASSERT_EQ(pairing.endpoints.size(), 1u);
+  EXPECT_EQ(pairing.endpoints[0].transport(), "tcp");
+  EXPECT_EQ(Choose(v1::PATH_SPLIT, TransportRule::kShm).outcome, kMissing);
+}
+
+TEST_F(PairingTest, TransportRuleRestrictsWhatIsOffered) {
+  AddPrefill("p");
+  AddDecode("d");
+  for (const auto& [rule, name] :
+       {std::pair{TransportRule::kShm, "shm"}, {TransportRule::kTcp, "tcp"}}) {
+    const Pairing pairing = Choose(v1::PATH_SPLIT, rule);
+    ASSERT_EQ(pairing.endpoints.size(), 1u);
+    EXPECT_EQ(pairing.endpoints[0].transport(), name);
+  }
+}
+
+TEST_F(PairingTest, TransportsThePrefillWorkerLacksAreNotOffered) {
+  v1::WorkerMessage hello = MakeHello("p", v1::WORKER_ROLE_PREFILL);
+  hello.mutable_hello()->clear_transports();
+  hello.mutable_hello()->add_transports("tcp");
+  Add(hello);
+  AddDecode("d");
+  const Pairing pairing = Choose();
+  ASSERT_EQ(pairing.endpoints.size(), 1u);
+  EXPECT_EQ(pairing.endpoints[0].transport(), "tcp");
+}
+
+TEST(WorkerDirectory, AddressThatNobodyCanDialIsRefused) {
+  WorkerDirectory directory;
+  directory.Open(1, std::make_shared<FakeLink>(), absl::UnixEpoch());
+  v1::WorkerMessage hello = MakeHello("d", v1::WORKER_ROLE_DECODE);
+  hello.mutable_hello()->mutable_handoff_endpoints(0)->set_address("0.0.0.0:7000");
+  const absl::Status status = directory.Attach(*directory.Find(1), hello.hello());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("0.0.0.0:7000"), std::string::npos) << status;
+}
+
+TEST(WorkerDirectory, AccountsReturnToZero) {
+  WorkerDirectory directory;
+  directory.Open(1, std::make_shared<FakeLink>(), absl::UnixEpoch());
+  Worker& worker = *directory.Find(1);
+  ASSERT_TRUE(directory.Attach(worker, MakeHello("d", v1::WORKER_ROLE_DECODE).hello()).ok());
+  const SequenceKey a = directory.Assign(worker, 1, 25, 20);
+  const SequenceKey b = directory.Assign(worker, 2, 10, 10);
+  EXPECT_EQ(worker.own_blocks, 4u);
+  EXPECT_EQ(worker.own_prompt_tokens, 30u);
+  directory.FirstToken(a);
+  directory.FirstToken(a);
+  EXPECT_EQ(worker.own_prompt_tokens, 10u);
+  directory.Release(a);
+  directory.Release(b);
+  directory.Release(b);
+  EXPECT_EQ(worker.own_blocks, 0u);
+  EXPECT_EQ(worker.own_prompt_tokens, 0u);
+  EXPECT_EQ(worker.own_sequences, 0u);
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/validation.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "common/rpc/status.h"
+#include "tests/router/fakes.h"
+
+namespace baton::router {
+namespace {
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+const float kInf = std::numeric_limits<float>::infinity();
+
+// "abc" with the prefix token: 4 prompt tokens of a context of 100.
+v1::GenerateRequest Valid() {
+  v1::GenerateRequest request;
+  request.set_prompt("abc");
+  return request;
+}
+
+struct Refused {
+  std::string name;
+  std::function<void(v1::GenerateRequest&)> change;
+  std::string field;    // that the error names
+  std::string problem;  // that the message holds
+};
+
+class RefusedFields : public testing::TestWithParam<Refused> {};
+
+TEST_P(RefusedFields, AreNamedWithLimitAndValue) {
+  v1::GenerateRequest request = Valid();
+  GetParam().change(request);
+  const absl::Status status = Validate(request, *MakeTextModel()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(rpc::FieldOf(status), GetParam().field) << status;
+  EXPECT_NE(status.message().find(GetParam().problem), std::string::npos) << status;
+}
+
+using R = v1::GenerateRequest;
+INSTANTIATE_TEST_SUITE_P(
+    Prompt, RefusedFields,
+    testing::Values(
+        Refused{"missing", [](R& r) { r.clear_prompt(); }, "prompt", "missing"},
+        Refused{"empty", [](R& r) { r.set_prompt(""); }, "prompt", "empty"},
+        Refused{"empty_ids", [](R& r) { r.mutable_prompt_ids(); }, "prompt_ids.ids", "empty"},
+        Refused{"context", [](R& r) { r.set_prompt(std::string(99, 'x')); }, "prompt",
+                "has 100 tokens; the context of 100 tokens allows at most 99"},
+        Refused{"bytes", [](R& r) { r.set_prompt(std::string(25601, 'x')); }, "prompt",
+                "has 25601 bytes; a context of 100 tokens allows at most 25600"},
+        Refused{"vocabulary",
+                [](R& r) {
+                  r.mutable_prompt_ids()->add_ids(1);
+                  r.mutable_prompt_ids()->add_ids(512);
+                },
+                "prompt_ids.ids[1]", "is 512; the vocabulary has 512 tokens"},
+        Refused{"request_id", [](R& r) { r.set_request_id(std::string(129, 'x')); }, "request_id",
+                "has 129 bytes; the limit is 128"},
+        Refused{"path", [](R& r) { r.set_path(static_cast<v1::Path>(7)); }, "path", "is 7"}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Sampling, RefusedFields,
+    testing::Values(
+        Refused{"t_negative", [](R& r) { r.mutable_sampling()->set_temperature(-1); },
+                "sampling.temperature", "is -1; it must be in [0, 100]"},
+        Refused{"t_nan", [](R& r) { r.mutable_sampling()->set_temperature(kNan); },
+                "sampling.temperature", "nan"},
+        Refused{"t_inf", [](R& r) { r.mutable_sampling()->set_temperature(kInf); },
+                "sampling.temperature", "is inf"},
+        Refused{"t_huge", [](R& r) { r.mutable_sampling()->set_temperature(1e6f); },
+                "sampling.temperature", "is 1e+06"},
+        Refused{"p_zero", [](R& r) { r.mutable_sampling()->set_top_p(0); }, "sampling.top_p",
+                "is 0; it must be in (0, 1]"},
+        Refused{"p_negative", [](R& r) { r.mutable_sampling()->set_top_p(-1); }, "sampling.top_p",
+                "is -1"},
+        Refused{"p_two", [](R& r) { r.mutable_sampling()->set_top_p(2); }, "sampling.top_p",
+                "is 2"},
+        Refused{"p_nan", [](R& r) { r.mutable_sampling()->set_top_p(kNan); }, "sampling.top_p",
+                "nan"},
+        Refused{"k_negative",
+                [](R& r) { r.mutable_sampling()->set_top_k(static_cast<uint32_t>(-1)); },
+                "sampling.top_k", "is 4294967295; the limit is 2147483647"},
+        Refused{"penalty_zero", [](R& r) { r.mutable_sampling()->set_repetition_penalty(0); },
+                "sampling.repetition_penalty", "is 0; it must be in (0, 10]"},
+        Refused{"penalty_negative", [](R& r) { r.mutable_sampling()->set_repetition_penalty(-1); },
+                "sampling.repetition_penalty", "is -1"},
+        Refused{"penalty_nan", [](R& r) { r.mutable_sampling()->set_repetition_penalty(kNan); },
+                "sampling.repetition_penalty", "nan"},
+        Refused{"logprobs", [](R& r) { r.mutable_sampling()->set_logprobs(1000000000); },
+                "sampling.logprobs", "is 1000000000; the limit is 20"}),
+    [](const auto& test) { return test.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Stop, RefusedFields,
+    testing::Values(Refused{"max_tokens_zero", [](R& r) { r.mutable_stop()->set_max_tokens(0); },
+                            "stop.max_tokens", "is 0"},
+                    Refused{"max_tokens_beyond", [](R& r) { r.mutable_stop()->set_max_tokens(97); },
+                            "stop.max_tokens",
+                            "is 97; the context of 100 tokens leaves 96 after the prompt's 4"},
+                    Refused{"ten_thousand_texts",
+                            [](R& r) {
+                              for (int i = 0; i < 10000; ++i) r.mutable_stop()->add_stop("x");
+                            },
+                            "stop.stop", "has 10000 texts; the limit is 16"},
+                    Refused{"empty_text", [](R& r) { r.mutable_stop()->add_stop(""); },
+                            "stop.stop[0]", "has 0 bytes; it must have 1 to 256"},
+                    Refused{"long_text",
+                            [](R& r) { r.mutable_stop()->add_stop(std::string(257, 'x')); },
+                            "stop.stop[0]", "has 257 bytes"},
+                    Refused{"many_ids",
+                            [](R& r) {
+                              for (uint32_t i = 0; i < 65; ++i)
+                                r.mutable_stop()->add_stop_token_ids(i);
+                            },
+                            "stop.stop_token_ids", "has 65 ids; the limit is 64"},
+                    Refused{"unknown_id", [](R& r) { r.mutable_stop()->add_stop_token_ids(600); },
+                            "stop.stop_token_ids[0]", "is 600; the vocabulary has 512 tokens"}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(Validation, FillsInDefaults) {
+  const auto request = Validate(Valid(), *MakeTextModel());
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->prompt, (std::vector<TokenId>{FakeTokenizer::kPrefix, 'a', 'b', 'c'}));
+  EXPECT_EQ(request->max_tokens, 96u);  // less than 512 are left
+  EXPECT_EQ(request->request_id.size(), 16u);
+  EXPECT_EQ(request->stop_tokens, std::vector<TokenId>{FakeTokenizer::kEnd});
+  EXPECT_EQ(request->sampling.temperature(), 0);
+  EXPECT_EQ(request->sampling.top_p(), 1);
+  EXPECT_EQ(request->sampling.repetition_penalty(), 1);
+  EXPECT_TRUE(request->sampling.has_top_k());
+  EXPECT_TRUE(request->sampling.has_seed());
+  EXPECT_FALSE(request->sampling.has_logprobs());
+  EXPECT_NE(request->sampling.seed(), Validate(Valid(), *MakeTextModel())->sampling.seed());
+}
+
+TEST(Validation, TakesEveryLimitItself) {
+  v1::GenerateRequest request = Valid();
+  request.set_model("toy");
+  request.set_request_id(std::string(128, 'x'));
+  request.mutable_sampling()->set_temperature(100);
+  request.mutable_sampling()->set_top_p(1e-4f);
+  request.mutable_sampling()->set_top_k(2147483647);
+  request.mutable_sampling()->set_repetition_penalty(1e-9f);
+  request.mutable_sampling()->set_logprobs(20);
+  request.mutable_sampling()->set_seed(~0ull);
+  request.mutable_stop()->set_max_tokens(96);
+  for (int i = 0; i < 16; ++i) request.mutable_stop()->add_stop(std::string(256, 'x'));
+  for (uint32_t i = 0; i < 64; ++i) request.mutable_stop()->add_stop_token_ids(511);
+  const auto valid = Validate(request, *MakeTextModel());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->sampling.seed(), ~0ull);
+  EXPECT_EQ(valid->stops.size(), 16u);
+}
+
+TEST(Validation, LongestPromptLeavesOneToken) {
+  v1::GenerateRequest request = Valid();
+  request.set_prompt(std::string(98, 'x'));
+  EXPECT_EQ(Validate(request, *MakeTextModel())->max_tokens, 1u);
+}
+
+TEST(Validation, IgnoreEosKeepsOnlyTheClientsStopTokens) {
+  v1::GenerateRequest request = Valid();
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_stop()->add_stop_token_ids(7);
+  EXPECT_EQ(Validate(request, *MakeTextModel())->stop_tokens, std::vector<TokenId>{7});
+}
+
+TEST(Validation, UnknownModelIsNotFoundAndNamesTheServedOne) {
+  v1::GenerateRequest request = Valid();
+  request.set_model("gpt");
+  const absl::Status status = Validate(request, *MakeTextModel()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("\"toy\""), std::string::npos) << status;
+}
+
+TEST(Validation, ControlTokensSpelledInATextStayText) {
+  v1::GenerateRequest request = Valid();
+  request.set_prompt("</s>");
+  EXPECT_EQ(Validate(request, *MakeTextModel())->prompt,
+            (std::vector<TokenId>{FakeTokenizer::kPrefix, '<', '/', 's', '>'}));
+}
+
+TEST(Validation, WithoutATokenizerOnlyIdsAreTaken) {
+  const auto model = MakeIdsModel();
+  EXPECT_EQ(rpc::FieldOf(Validate(Valid(), *model).status()), "prompt");
+  v1::ChatRequest chat;
+  chat.add_messages()->set_role("user");
+  EXPECT_EQ(rpc::FieldOf(Validate(chat, *model).status()), "messages");
+  v1::GenerateRequest ids;
+  ids.mutable_prompt_ids()->add_ids(5);
+  EXPECT_TRUE(Validate(ids, *model).ok());
+  ids.mutable_stop()->add_stop("x");
+  EXPECT_EQ(rpc::FieldOf(Validate(ids, *model).status()), "stop.stop");
+  EXPECT_EQ(rpc::FieldOf(ValidateDetokenize({}, *model).status()), "token_ids");
+}
+
+v1::ChatRequest Conversation(
+    const std::vector<std::pair<std::string, std::string>>& role_and_content) {
+  v1::ChatRequest request;
+  for (const auto& [role, content] : role_and_content) {
+    v1::ChatMessage* message = request.add_messages();
+    message->set_role(role);
+    message->set_content(content);
+  }
+  return request;
+}
+
+TEST(Validation, ConversationIsCheckedMessageByMessage) {
+  const auto model = MakeTextModel();
+  const auto field = [&](const v1::ChatRequest& request) {
+    return rpc::FieldOf(Validate(request, *model).status()).value_or("none");
+  };
+  EXPECT_EQ(field(Conversation({})), "messages");
+  EXPECT_EQ(field(Conversation({{"user", "a"}, {"robot", "b"}})), "messages[1].role");
+  EXPECT_EQ(field(Conversation({{"user", "a"}, {"assistant", "b"}})), "messages[1].role");
+  EXPECT_EQ(field(Conversation({{"system", "a"}, {"user", ""}})), "messages[1].content");
+  v1::ChatRequest many;
+  for (int i = 0; i < 4097; ++i) many.add_messages()->set_role("user");
+  EXPECT_EQ(field(many), "messages");
+  EXPECT_EQ(Validate(Conversation({{"system", "a"}, {"user", "b"}}), *model)->prompt,
+            (std::vector<TokenId>{FakeTokenizer::kPrefix, 'a', 'b'}));
+}
+
+TEST(Validation, TokenizeGivesTheIdsThatGenerateAndChatSend) {
+  const auto model = MakeTextModel();
+  v1::TokenizeRequest text;
+  text.set_prompt("abc");
+  EXPECT_EQ(*ValidateTokenize(text, *model), Validate(Valid(), *model)->prompt);
+  v1::TokenizeRequest conversation;
+  *conversation.mutable_conversation()->mutable_messages() =
+      Conversation({{"user", "b"}}).messages();
+  EXPECT_EQ(*ValidateTokenize(conversation, *model),
+            Validate(Conversation({{"user", "b"}}), *model)->prompt);
+  EXPECT_EQ(rpc::FieldOf(ValidateTokenize({}, *model).status()), "prompt");
+}
+
+TEST(Validation, DetokenizeRefusesIdsOutsideTheVocabulary) {
+  v1::DetokenizeRequest request;
+  request.add_token_ids(3);
+  request.add_token_ids(4000000000u);
+  const absl::Status status = ValidateDetokenize(request, *MakeTextModel()).status();
+  EXPECT_EQ(rpc::FieldOf(status), "token_ids[1]");
+}
+
+}  // namespace
+}  // namespace baton::router
