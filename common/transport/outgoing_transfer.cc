@@ -127,9 +127,8 @@ void OutgoingTransfer::FillTicket(baton::v1::Put& put) const {
   put.set_epoch(epoch_);
 }
 
-absl::Status OutgoingTransfer::TakePut(baton::v1::HandoffFrame& frame,
-                                       std::span<const std::span<const std::byte>>& sources) {
-  PutCall& call = puts_.front();
+absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources) const {
+  const PutCall& call = puts_.front();
   if (call.range.block_end > block_count_) {
     return absl::InvalidArgumentError(absl::StrCat("a put of blocks up to ", call.range.block_end,
                                                    ", the prompt has ", block_count_));
@@ -138,6 +137,17 @@ absl::Status OutgoingTransfer::TakePut(baton::v1::HandoffFrame& frame,
   const size_t first =
       size_t{call.block - call.range.block_begin} * width + (call.layer - call.range.layer_begin);
   sources = std::span(call.sources).subspan(first, frame_slices_);
+  FillTicket(put);
+  put.set_layer_begin(call.layer);
+  put.set_layer_end(call.layer + frame_layers_);
+  put.set_block_begin(call.block);
+  put.set_block_end(call.block + frame_blocks_);
+  put.set_bytes(put_bytes());
+  return absl::OkStatus();
+}
+
+void OutgoingTransfer::TakePut(baton::v1::Put& put, Sources sources) {
+  PutCall& call = puts_.front();
   uint32_t crc = 0;
   for (size_t i = 0; i < frame_slices_; ++i) {
     const uint32_t slice_crc = Crc32c(sources[i]);
@@ -145,14 +155,7 @@ absl::Status OutgoingTransfer::TakePut(baton::v1::HandoffFrame& frame,
     CountSlice(call.block + static_cast<uint32_t>(i / frame_layers_),
                call.layer + static_cast<uint32_t>(i % frame_layers_), slice_crc);
   }
-  baton::v1::Put& put = *frame.mutable_put();
-  FillTicket(put);
-  put.set_layer_begin(call.layer);
-  put.set_layer_end(call.layer + frame_layers_);
-  put.set_block_begin(call.block);
-  put.set_block_end(call.block + frame_blocks_);
   put.set_crc32c(crc);
-  put.set_bytes(put_bytes());
   bytes.fetch_add(put_bytes(), std::memory_order_relaxed);
 
   call.layer += frame_layers_;
@@ -161,7 +164,6 @@ absl::Status OutgoingTransfer::TakePut(baton::v1::HandoffFrame& frame,
     call.block += frame_blocks_;
   }
   in_flight = true;
-  return absl::OkStatus();
 }
 
 void OutgoingTransfer::CountSlice(uint32_t block, uint32_t layer, uint32_t crc) {

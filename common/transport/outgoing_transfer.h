@@ -57,12 +57,14 @@ class OutgoingTransfer {
   Next Peek(size_t frame_bytes);
   // Of the put that Peek found.
   size_t put_bytes() const { return frame_slices_ * layout_->LayerBytes(); }
-  // Fills `frame` and takes it off; for a put also `sources`. INVALID_ARGUMENT:
-  // the put goes beyond the prompt's blocks.
-  absl::Status TakePut(baton::v1::HandoffFrame& frame,
-                       std::span<const std::span<const std::byte>>& sources);
+  // Fills in the put, but for its checksum, and `sources`. INVALID_ARGUMENT: it
+  // goes beyond the prompt's blocks.
+  using Sources = std::span<const std::span<const std::byte>>;
+  absl::Status PreparePut(baton::v1::Put& put, Sources& sources) const;
+  // Takes the prepared put off: its checksum, its slices in the digest.
+  void TakePut(baton::v1::Put& put, Sources sources);
   void TakeCommit(baton::v1::HandoffFrame& frame);
-  // The frame that was taken last is out: its sources may go.
+  // The put that was taken last is out: its sources may go.
   void PutSent();
   // A Put that only renews the lease.
   void FillRenewal(baton::v1::HandoffFrame& frame) const;

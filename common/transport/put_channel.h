@@ -32,9 +32,12 @@ class PutChannel {
   virtual size_t frame_bytes() const = 0;
   // Whether Send has room for `bytes` now; if not, there is after Consumed.
   virtual bool CanSend(size_t bytes) const = 0;
-  // Sends `frame`, a Put, with the bytes of `sources`. `sent`: the sources may
-  // be reused. It never runs inside this call.
-  virtual void Send(baton::v1::HandoffFrame& frame, Sources sources, FrameStream* stream,
+  // Takes the bytes of `put` up; where they are copied, they are in the cache
+  // for the checksum that is taken of them next.
+  virtual void Stage(baton::v1::Put& put, Sources sources) = 0;
+  // Sends `frame`, the Put that was staged. `sent`: the sources may be reused.
+  // It never runs inside this call.
+  virtual void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
                     EventLoop::Task sent) = 0;
   // The receiver is through with `bytes` more. INVALID_ARGUMENT: more than it was sent.
   virtual absl::Status Consumed(uint64_t bytes) = 0;

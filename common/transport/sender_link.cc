@@ -171,13 +171,15 @@ bool SenderLink::SendNext(OutgoingTransfer* transfer) {
   }
   if (!channel_->CanSend(transfer->put_bytes())) return false;
   PutChannel::Sources sources;
-  const absl::Status taken = transfer->TakePut(frame, sources);
-  if (!taken.ok()) {
-    Abort(transfer, taken);
+  const absl::Status prepared = transfer->PreparePut(*frame.mutable_put(), sources);
+  if (!prepared.ok()) {
+    Abort(transfer, prepared);
     return true;
   }
+  channel_->Stage(*frame.mutable_put(), sources);
+  transfer->TakePut(*frame.mutable_put(), sources);
   ++transfer->frames_sent;
-  channel_->Send(frame, sources, stream_.get(), [this, id = transfer->id] {
+  channel_->Send(frame, stream_.get(), [this, id = transfer->id] {
     OutgoingTransfer* const sent = Find(id);
     if (sent == nullptr) return;
     sent->PutSent();

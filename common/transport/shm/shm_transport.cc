@@ -23,15 +23,18 @@ class RingChannel final : public PutChannel {
   size_t frame_bytes() const override { return std::min(kFrameBytes, ring_.size() / 4); }
   bool CanSend(size_t bytes) const override { return ring_.HasRoom(bytes); }
 
-  void Send(baton::v1::HandoffFrame& frame, Sources sources, FrameStream* stream,
-            EventLoop::Task sent) override {
-    const std::optional<uint64_t> offset = ring_.Allocate(frame.put().bytes());
-    std::byte* to = ring_.At(offset.value(), frame.put().bytes()).data();
+  void Stage(baton::v1::Put& put, Sources sources) override {
+    const uint64_t offset = ring_.Allocate(put.bytes()).value();
+    std::byte* to = ring_.At(offset, put.bytes()).data();
     for (const auto& source : sources) {
       std::memcpy(to, source.data(), source.size());
       to += source.size();
     }
-    frame.mutable_put()->set_ring_offset(*offset);
+    put.set_ring_offset(offset);
+  }
+
+  void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
+            EventLoop::Task sent) override {
     stream->Send(frame);
     loop_->Defer(std::move(sent));
   }

@@ -17,13 +17,17 @@ class StreamChannel final : public PutChannel {
   size_t frame_bytes() const override { return kFrameBytes; }
   // The socket's buffer is the limit; the stream is asked before.
   bool CanSend(size_t) const override { return true; }
-  void Send(baton::v1::HandoffFrame& frame, Sources sources, FrameStream* stream,
+  void Stage(baton::v1::Put&, Sources sources) override { staged_ = sources; }
+  void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
             EventLoop::Task sent) override {
-    stream->SendWithPayload(frame, sources, std::move(sent));
+    stream->SendWithPayload(frame, std::exchange(staged_, {}), std::move(sent));
   }
   absl::Status Consumed(uint64_t) override {
     return absl::InvalidArgumentError("consumed, on a connection without a ring");
   }
+
+ private:
+  Sources staged_;
 };
 
 class StreamSource final : public PutSource {

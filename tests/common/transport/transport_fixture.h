@@ -133,8 +133,11 @@ class TransportTest : public testing::TestWithParam<std::string> {
     receiver_ = *std::move(receiver);
   }
   void StartSender() {
-    sender_options_.sender_id = "prefill-1";
     sender_options_.transports = {GetParam()};
+    StartSenderKeepingTransports();
+  }
+  void StartSenderKeepingTransports() {
+    sender_options_.sender_id = "prefill-1";
     auto sender = MakeSender(sender_options_, sender_layout_.value_or(layout_));
     ASSERT_TRUE(sender.ok()) << sender.status();
     sender_ = *std::move(sender);
