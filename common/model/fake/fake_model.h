@@ -30,15 +30,15 @@ struct FakeOptions {
   uint64_t seed = 1;  // other seeds, other text
 
   // Time that a step takes: for tests of faults, cancellation and load.
-  absl::Duration delay_per_step;
-  absl::Duration delay_per_token;
+  absl::Duration delay_per_step = absl::ZeroDuration();
+  absl::Duration delay_per_token = absl::ZeroDuration();
 
   // When not empty: the token after t is script[t], whatever the KV holds.
-  std::vector<TokenId> script;
+  std::vector<TokenId> script = {};
   // A row whose input is this token gets NaN logits.
-  std::optional<TokenId> nan_token;
+  std::optional<TokenId> nan_token = std::nullopt;
   // A step with this token among its inputs fails with INTERNAL.
-  std::optional<TokenId> fail_token;
+  std::optional<TokenId> fail_token = std::nullopt;
 };
 
 // Every position's KV is filled with hashes chained from position to position

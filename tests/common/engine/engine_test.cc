@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One engine by itself.
+// One engine by itself: the right tokens, whatever shares a step with them.
 #include "common/engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -13,9 +13,10 @@ namespace {
 
 using model::FakeOptions;
 using model::FakeReference;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-Options SmallPool(uint32_t blocks = 64) {
+Options PoolOf(uint32_t blocks) {
   Options options;
   options.kv_blocks = blocks;
   return options;
@@ -28,23 +29,238 @@ Heard RunAlone(Engine& engine, Recorder& recorder, const SequenceSpec& spec) {
   return recorder.Of(spec.ref);
 }
 
-// Prompts around the borders of blocks and chunks.
+// Prompts around the borders of blocks and chunks, each of them three times.
 TEST(Engine, GreedyTokensEqualTheReferenceAtEveryPromptLength) {
   const FakeOptions fake;
   Recorder recorder;
-  Options options = SmallPool();
+  Options options = PoolOf(64);
   options.chunk_tokens = 64;
   const auto engine = MakeEngine(fake, options, &recorder);
   std::mt19937 random(1);
   uint64_t key = 0;
   for (size_t length : {1, 2, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 300}) {
     const auto prompt = RandomPrompt(random, length, fake);
-    const Heard heard = RunAlone(*engine, recorder, MakeSpec(++key, prompt, 40));
-    EXPECT_EQ(heard.tokens, FakeReference(fake, prompt, 40)) << length;
-    EXPECT_EQ(heard.end.reason, FinishReason::kLength);
-    EXPECT_TRUE(heard.start && heard.prefill_end && *heard.start <= *heard.prefill_end);
+    const auto expected = FakeReference(fake, prompt, 40);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const Heard heard = RunAlone(*engine, recorder, MakeSpec(++key, prompt, 40));
+      EXPECT_EQ(heard.tokens, expected) << length;
+      EXPECT_EQ(heard.end.reason, FinishReason::kLength);
+      ASSERT_TRUE(heard.start && heard.prefill_end);
+      EXPECT_LE(*heard.start, *heard.prefill_end);
+      EXPECT_FALSE(heard.first_step_start) << "for hand-offs only";
+    }
   }
   ExpectIdle(*engine);
+}
+
+TEST(Engine, IndicesCountFromZeroAndEndComesOnce) {
+  Recorder recorder;
+  const auto engine = MakeEngine({}, PoolOf(8), &recorder);
+  const Heard heard = RunAlone(*engine, recorder, MakeSpec(1, {5, 6, 7}, 4));
+  EXPECT_THAT(heard.indices, ElementsAreArray({0, 1, 2, 3}));
+  EXPECT_TRUE(heard.end.status.ok());
+  EXPECT_FALSE(heard.end.handed_off);
+  absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(recorder.Of({1, 1}).ends, 1u);
+  ExpectIdle(*engine);
+}
+
+// Greedy, seeded, penalized and log-probability requests, alone and all at
+// once, in any order and with any chunk size.
+TEST(Engine, NeighboursAndChunksDoNotChangeTokens) {
+  const FakeOptions fake;
+  std::mt19937 random(2);
+  std::vector<SequenceSpec> specs;
+  for (uint64_t key = 1; key <= 24; ++key) {
+    SequenceSpec spec = MakeSpec(key, RandomPrompt(random, 1 + random() % 200, fake),
+                                 1 + static_cast<uint32_t>(random() % 40));
+    spec.sampling.temperature = key % 3 == 0 ? 0.0f : 0.8f;
+    spec.sampling.seed = key % 2 == 0 ? 42 : key;
+    spec.sampling.top_k = key % 4 == 0 ? 5 : 0;
+    spec.sampling.top_p = key % 5 == 0 ? 0.7f : 1.0f;
+    spec.sampling.repetition_penalty = key % 6 == 0 ? 2.0f : 1.0f;
+    if (key % 7 == 0) spec.sampling.logprobs = 3;
+    specs.push_back(spec);
+  }
+  std::map<uint64_t, std::vector<TokenId>> alone;
+  {
+    Recorder recorder;
+    const auto engine = MakeEngine(fake, PoolOf(64), &recorder);
+    for (const SequenceSpec& spec : specs) {
+      alone[spec.ref.key] = RunAlone(*engine, recorder, spec).tokens;
+      EXPECT_EQ(alone[spec.ref.key].size(), spec.max_tokens);
+    }
+  }
+  for (uint32_t chunk : {32u, 96u, 512u}) {
+    Recorder recorder;
+    Options options = PoolOf(100);
+    options.chunk_tokens = chunk;
+    options.max_sequences = 9;
+    const auto engine = MakeEngine(fake, options, &recorder);
+    std::shuffle(specs.begin(), specs.end(), random);
+    for (const SequenceSpec& spec : specs) engine->Submit(spec);
+    for (const SequenceSpec& spec : specs) {
+      ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+      EXPECT_EQ(recorder.Of(spec.ref).tokens, alone[spec.ref.key]) << "chunk " << chunk;
+    }
+    ExpectIdle(*engine);
+  }
+}
+
+TEST(Engine, SeedsAndPositionsDrawDifferently) {
+  const FakeOptions fake;
+  Recorder recorder;
+  const auto engine = MakeEngine(fake, PoolOf(8), &recorder);
+  std::vector<std::vector<TokenId>> outputs;
+  for (uint64_t seed : {1, 2, 1}) {
+    SequenceSpec spec = MakeSpec(10 + outputs.size(), {1, 2, 3}, 30);
+    spec.sampling = {.temperature = 1, .seed = seed};
+    outputs.push_back(RunAlone(*engine, recorder, spec).tokens);
+  }
+  EXPECT_EQ(outputs[0], outputs[2]);
+  EXPECT_NE(outputs[0], outputs[1]);
+  EXPECT_NE(outputs[0], FakeReference(fake, std::vector<TokenId>{1, 2, 3}, 30));
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, StopTokenIsEmittedAndWinsOverTheLimit) {
+  const FakeOptions fake;
+  Recorder recorder;
+  const auto engine = MakeEngine(fake, PoolOf(8), &recorder);
+  const std::vector<TokenId> prompt = {9, 8, 7};
+  const auto expected = FakeReference(fake, prompt, 5);  // all different
+  uint64_t key = 0;
+  const auto run = [&](uint32_t max_tokens, std::vector<TokenId> stops) {
+    SequenceSpec spec = MakeSpec(++key, prompt, max_tokens);
+    spec.stop_tokens = std::move(stops);
+    return RunAlone(*engine, recorder, spec);
+  };
+  for (uint32_t at = 0; at < 5; ++at) {
+    for (uint32_t max_tokens : {at + 1, at + 2, 50u}) {
+      const Heard heard = run(max_tokens, {expected[at]});
+      EXPECT_THAT(heard.tokens, ElementsAreArray(expected.begin(), expected.begin() + at + 1));
+      EXPECT_EQ(heard.end.reason, FinishReason::kStop);
+    }
+  }
+  for (uint32_t max_tokens : {1, 2, 5}) {
+    const Heard heard = run(max_tokens, {});
+    EXPECT_EQ(heard.tokens.size(), max_tokens);
+    EXPECT_EQ(heard.end.reason, FinishReason::kLength);
+  }
+  EXPECT_EQ(engine->load().tokens_sampled, 3 * (1 + 2 + 3 + 4 + 5) + 1 + 2 + 5);
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, EveryTokenCarriesLogprobsWhenAsked) {
+  Recorder recorder;
+  Options options = PoolOf(16);
+  options.chunk_tokens = 32;
+  const auto engine = MakeEngine({}, options, &recorder);
+  std::mt19937 random(3);
+  SequenceSpec spec = MakeSpec(1, RandomPrompt(random, 90, {}), 4);
+  spec.sampling.logprobs = 5;
+  const Heard heard = RunAlone(*engine, recorder, spec);
+  ASSERT_EQ(heard.samples.size(), 4u);
+  for (const sampling::Sample& sample : heard.samples) {
+    ASSERT_TRUE(sample.logprobs);
+    ASSERT_EQ(sample.logprobs->top.size(), 5u);
+    EXPECT_EQ(sample.logprobs->top[0].first, sample.token);
+    EXPECT_EQ(sample.logprobs->top[0].second, sample.logprobs->logprob);
+  }
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, PaddingRowsOfTheHeadAreNeverSampled) {
+  FakeOptions fake;
+  fake.usable_vocabulary = 900;
+  Recorder recorder;
+  const auto engine = MakeEngine(fake, PoolOf(16), &recorder);
+  SequenceSpec spec = MakeSpec(1, {1}, 400);
+  spec.sampling = {.temperature = 2, .seed = 3};
+  const Heard heard = RunAlone(*engine, recorder, spec);
+  EXPECT_EQ(heard.tokens.size(), 400u);
+  for (TokenId token : heard.tokens) ASSERT_LT(token, 900u);
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, NanLogitsEndOnlyTheirSequence) {
+  FakeOptions fake;
+  fake.nan_token = 999;
+  Recorder recorder;
+  const auto engine = MakeEngine(fake, PoolOf(64), &recorder);
+  const auto healthy = MakeSpec(1, {1, 2, 3}, 100);
+  engine->Submit(healthy);
+  ASSERT_TRUE(recorder.WaitForTokens(healthy.ref, 1));
+  const Heard sick = RunAlone(*engine, recorder, MakeSpec(2, {4, 999}, 5));
+  EXPECT_EQ(sick.end.status.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(sick.tokens.empty());
+  ASSERT_TRUE(recorder.WaitForEnd(healthy.ref));
+  EXPECT_EQ(recorder.Of(healthy.ref).tokens, FakeReference(fake, healthy.prompt, 100));
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, FailedStepEndsItsSequencesAndTheEngineGoesOn) {
+  FakeOptions fake;
+  fake.fail_token = 999;
+  Recorder recorder;
+  const auto engine = MakeEngine(fake, PoolOf(64), &recorder);
+  const Heard failed = RunAlone(*engine, recorder, MakeSpec(1, {4, 999}, 5));
+  EXPECT_EQ(failed.end.status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(failed.end.status.message()), HasSubstr("the fake device failed"));
+  const auto next = MakeSpec(2, {1, 2, 3}, 20);
+  EXPECT_EQ(RunAlone(*engine, recorder, next).tokens, FakeReference(fake, next.prompt, 20));
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, DrainRefusesNewWorkAndFinishesTheRest) {
+  Recorder recorder;
+  Gate gate;
+  const auto engine = MakeEngine({}, PoolOf(64), &recorder, nullptr, &gate);
+  gate.Close();
+  const auto running = MakeSpec(1, {1, 2, 3}, 50);
+  engine->Submit(running);
+  ASSERT_TRUE(gate.WaitForStep());
+  std::atomic<int> drained = 0;
+  engine->Drain([&drained] { ++drained; });
+  const auto late = MakeSpec(2, {1}, 1);
+  engine->Submit(late);
+  gate.Open();
+  ASSERT_TRUE(recorder.WaitForEnd(late.ref));
+  EXPECT_EQ(recorder.Of(late.ref).end.status.code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(recorder.WaitForEnd(running.ref));
+  EXPECT_EQ(recorder.Of(running.ref).tokens.size(), 50u);
+  EXPECT_TRUE(Eventually([&drained] { return drained == 1; }));
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, ProgressShowsWhileIdleAndStandsStillInAHungStep) {
+  Recorder recorder;
+  Gate gate;
+  const auto engine = MakeEngine({}, PoolOf(64), &recorder, nullptr, &gate);
+  const absl::Time first = engine->load().last_progress;
+  EXPECT_TRUE(Eventually([&] { return engine->load().last_progress > first; }, absl::Seconds(2)));
+  gate.Close();
+  engine->Submit(MakeSpec(1, {1}, 1));
+  ASSERT_TRUE(gate.WaitForStep());
+  const absl::Time hung = engine->load().last_progress;
+  absl::SleepFor(absl::Milliseconds(550));  // longer than the idle loop sleeps
+  EXPECT_EQ(engine->load().last_progress, hung);
+  gate.Open();
+  EXPECT_TRUE(Eventually([&] { return engine->load().last_progress > hung; }));
+  ExpectIdle(*engine);
+}
+
+TEST(Engine, DestructionEndsEverySequence) {
+  Recorder recorder;
+  {
+    const auto engine = MakeEngine({}, PoolOf(64), &recorder);
+    for (uint64_t key = 1; key <= 5; ++key) engine->Submit(MakeSpec(key, {1}, 2000));
+    engine->Submit(MakeSpec(6, {1}, 10, Role::kDecode));
+  }
+  for (uint64_t key = 1; key <= 6; ++key) {
+    EXPECT_EQ(recorder.Of({1, key}).ends, 1u);
+    EXPECT_EQ(recorder.Of({1, key}).end.status.code(), absl::StatusCode::kCancelled);
+  }
 }
 
 }  // namespace

@@ -56,6 +56,11 @@ size_t Recorder::ended() {
       heard_.begin(), heard_.end(), [](const auto& entry) { return entry.second.ends > 0; }));
 }
 
+void Recorder::Forget() {
+  const std::lock_guard lock(mutex_);
+  heard_.clear();
+}
+
 LoopbackSender::LoopbackSender() : thread_([this] { Run(); }) {}
 
 LoopbackSender::~LoopbackSender() {
@@ -258,11 +263,63 @@ void Pair::ExpectIdle() {
   engine::ExpectIdle(*decode);
 }
 
-std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& model, const Options& options,
-                                   Listener* listener, HandoffSender* sender) {
-  auto fake = model::MakeFakeModel(model);
+void Gate::Close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  step_waits_ = false;
+}
+
+void Gate::Open() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+  }
+  changed_.notify_all();
+}
+
+bool Gate::WaitForStep() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return step_waits_; });
+}
+
+void Gate::Pass() {
+  std::unique_lock lock(mutex_);
+  if (!closed_) return;
+  step_waits_ = true;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return !closed_; });
+}
+
+namespace {
+
+class GatedModel final : public model::Model {
+ public:
+  GatedModel(std::unique_ptr<model::Model> model, Gate* gate)
+      : model_(std::move(model)), gate_(gate) {}
+
+  const model::ModelInfo& info() const override { return model_->info(); }
+  const kv::KvLayout& kv_layout() const override { return model_->kv_layout(); }
+  uint32_t max_step_tokens() const override { return model_->max_step_tokens(); }
+  absl::Status Forward(std::span<const model::Slice> slices, const kv::KvArena& arena,
+                       std::span<float> logits, const model::LayerDone& layer_done) override {
+    gate_->Pass();
+    return model_->Forward(slices, arena, logits, layer_done);
+  }
+
+ private:
+  std::unique_ptr<model::Model> model_;
+  Gate* gate_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& options, const Options& engine_options,
+                                   Listener* listener, HandoffSender* sender, Gate* gate) {
+  auto fake = model::MakeFakeModel(options);
   EXPECT_TRUE(fake.ok()) << fake.status();
-  auto engine = Engine::Create(*std::move(fake), options, listener, sender);
+  std::unique_ptr<model::Model> model = *std::move(fake);
+  if (gate != nullptr) model = std::make_unique<GatedModel>(std::move(model), gate);
+  auto engine = Engine::Create(std::move(model), engine_options, listener, sender);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return *std::move(engine);
 }

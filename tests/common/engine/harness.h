@@ -40,6 +40,7 @@ class Recorder final : public Listener {
   bool WaitForTokens(SequenceRef ref, size_t count, absl::Duration patience = absl::Seconds(20));
   Heard Of(SequenceRef ref);
   size_t ended();
+  void Forget();  // everything
 
  private:
   bool WaitFor(const std::function<bool()>& condition, absl::Duration patience);
@@ -130,8 +131,27 @@ struct Pair {
   std::unique_ptr<Engine> decode, prefill;
 };
 
+// Holds a model's steps back while it is closed. Thread-safe.
+class Gate final {
+ public:
+  void Close();
+  void Open();
+  // Returns once a step has begun since the gate was closed, or false.
+  bool WaitForStep();
+  // Called by the model at the beginning of each step.
+  void Pass();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  bool step_waits_ = false;
+};
+
+// `gate`, when given, must outlive the engine.
 std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& model, const Options& options,
-                                   Listener* listener, HandoffSender* sender = nullptr);
+                                   Listener* listener, HandoffSender* sender = nullptr,
+                                   Gate* gate = nullptr);
 
 // Fails the test when blocks are held or sequences left, after a short wait.
 void ExpectIdle(Engine& engine);
