@@ -12,7 +12,7 @@
 namespace baton::router {
 namespace {
 
-constexpr absl::Duration kStallCheck = absl::Seconds(1);
+constexpr absl::Duration kStallCheck = absl::Milliseconds(250);
 
 std::string RandomHandoffKey() {
   std::random_device device;

@@ -20,7 +20,7 @@ void AddFlags(config::CommandLine& line, Options* options) {
 
   line.Add("Network", "listen", &options->listen, "HOST:PORT of the gRPC API");
   line.Add("Network", "metrics-listen", &options->metrics_listen,
-           "HOST:PORT of Prometheus metrics; default: none");
+           "HOST:PORT of Prometheus metrics; empty: none");
   line.Add("Network", "reflection", &options->reflection, "Serve gRPC reflection");
   line.Add("Network", "max-message-bytes", &options->max_message_bytes,
            "Largest request that is taken");

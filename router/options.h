@@ -18,7 +18,7 @@ namespace baton::router {
 struct Options {
   ModelChoice model;
   std::string listen = "127.0.0.1:8500";
-  std::string metrics_listen;  // empty: none
+  std::string metrics_listen = "127.0.0.1:0";  // empty: none
   std::string port_file;
   rpc::TlsOptions tls;
   bool reflection = true;

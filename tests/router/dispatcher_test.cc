@@ -399,6 +399,16 @@ TEST_F(DispatcherTest, CancelInTheQueueStartsNothing) {
   EXPECT_TRUE(core_->idle());
 }
 
+TEST_F(DispatcherTest, ClientThatLeftBeforeItsPromptWasTokenizedStartsNothing) {
+  const auto d = AttachDecode();
+  core_->Cancel(1, now_);  // not known yet
+  auto client = std::make_shared<FakeClient>();
+  client->health = absl::CancelledError("gone");
+  core_->Submit({1, Request(), model_, client, now_, absl::InfiniteFuture()}, now_);
+  EXPECT_EQ(client->status().code(), Code::kCancelled);
+  EXPECT_TRUE(d->assigns.empty());
+}
+
 TEST_F(DispatcherTest, CancelWhileReservingReachesTheDecodeWorkerAlone) {
   const auto p = AttachPrefill();
   const auto d = AttachDecode();

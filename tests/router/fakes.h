@@ -2,6 +2,8 @@
 // Doubles of what the router talks to.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <optional>
 #include <string>
