@@ -70,7 +70,7 @@ void AddSamples(std::span<const std::byte> data, Hasher& hasher) {
   if (data.size() <= kSamples * kSampleBytes) return hasher.Add(data);
   const size_t last = data.size() - kSampleBytes;
   for (size_t i = 0; i < kSamples; ++i) {
-    hasher.Add(data.subspan(last / (kSamples - 1) * i, kSampleBytes));
+    hasher.Add(data.subspan(last * i / (kSamples - 1), kSampleBytes));
   }
 }
 

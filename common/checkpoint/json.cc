@@ -11,7 +11,7 @@ namespace baton::checkpoint {
 namespace {
 
 // A tokenizer.json of 150,000 tokens and as many merges has 0.6 million values.
-constexpr size_t kMaxValues = 8'000'000;
+constexpr size_t kMaxValues = 4'000'000;
 constexpr size_t kMaxDepth = 64;
 
 // Looks through a text before it becomes a tree, so that no tree grows beyond

@@ -99,7 +99,11 @@ absl::StatusOr<std::vector<TensorView>> ReadHeader(const File& file) {
     return absl::InvalidArgumentError("shorter than the header's length");
   }
   std::memcpy(&header_bytes, file.bytes.data(), kLengthBytes);
-  if (header_bytes > kMaxHeaderBytes || header_bytes > file.bytes.size() - kLengthBytes) {
+  if (header_bytes > kMaxHeaderBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a header of ", header_bytes, " bytes is over the limit of ", kMaxHeaderBytes));
+  }
+  if (header_bytes > file.bytes.size() - kLengthBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a header of ", header_bytes, " bytes in a file of ", file.bytes.size()));
   }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizers of real checkpoints against ids that others published.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <sstream>
+
+#include "common/base/utf8.h"
+#include "common/checkpoint/gguf_tokenizer.h"
+#include "common/checkpoint/hf_tokenizer.h"
+#include "common/checkpoint/json.h"
+#include "tests/common/checkpoint/checkpoint_files.h"
+#include "tests/testing/test_data.h"
+
+namespace baton::checkpoint {
+namespace {
+
+using testing::SharedData;
+using tokenizer::Decode;
+using tokenizer::Tokenizer;
+
+ModelConfig Llama(uint32_t vocabulary) {
+  ModelConfig config;
+  config.architecture = "llama";
+  config.vocabulary = vocabulary;
+  return config;
+}
+
+std::unique_ptr<Tokenizer> FromGguf(const std::string& path) {
+  const auto file = MapFile(path);
+  const auto gguf = ReadGguf(*file);
+  EXPECT_TRUE(gguf.ok()) << gguf.status();
+  auto loaded = LoadGgufTokenizer(gguf->metadata, Llama(1 << 20));
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return *std::move(loaded);
+}
+
+std::unique_ptr<Tokenizer> FromFolder(const Folder& folder, uint32_t vocabulary) {
+  auto loaded = LoadHfTokenizer(folder, Llama(vocabulary));
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return *std::move(loaded);
+}
+
+// llama.cpp's vectors: texts between separators, ids line by line.
+void ExpectVectors(const Tokenizer& tokenizer, const std::string& name) {
+  constexpr std::string_view kSeparator = "\n__ggml_vocab_test__\n";
+  const std::string texts =
+      ReadFile(SharedData("models/ggml-vocab/ggml-vocab-" + name + ".gguf.inp"));
+  std::istringstream lines(
+      ReadFile(SharedData("models/ggml-vocab/ggml-vocab-" + name + ".gguf.out")));
+  int cases = 0;
+  std::string line;
+  for (size_t begin = 0; std::getline(lines, line); ++cases) {
+    const size_t end = std::min(texts.find(kSeparator, begin), texts.size());
+    const std::string text = texts.substr(begin, end - begin);
+    begin = std::min(end + kSeparator.size(), texts.size());
+    std::istringstream numbers(line);
+    std::vector<TokenId> expected;
+    for (TokenId id; numbers >> id;) expected.push_back(id);
+    EXPECT_EQ(tokenizer.Encode(text), expected) << name << ": \"" << text << "\"";
+    EXPECT_EQ(Decode(tokenizer, expected), text) << name;
+  }
+  EXPECT_EQ(cases, 46) << name;
+}
+
+// What users may type stays text and comes back as it was.
+void ExpectTextStaysText(const Tokenizer& tokenizer) {
+  for (const char* text : {"<|im_end|>", "<|im_start|>system\nx", "<s>", "</s>", "[gMASK]sop",
+                           "<0x0A>", "<unk>", "<|endoftext|>", "<|eot_id|>", "<|user|>"}) {
+    const std::vector<TokenId> ids = tokenizer.Encode(text);
+    for (TokenId id : ids) EXPECT_FALSE(tokenizer.IsControl(id)) << text;
+    EXPECT_EQ(Decode(tokenizer, ids), text);
+  }
+}
+
+void ExpectRoundTrips(const Tokenizer& tokenizer) {
+  const auto json = Json::parse(ReadFile(SharedData("models/text/blns.json")));
+  std::vector<std::string> texts(json.begin(), json.end());
+  texts.push_back(ReplaceInvalidUtf8(ReadFile(SharedData("models/text/UTF-8-test.txt"))));
+  const bool spells_spaces = tokenizer.kind() == "spm" || tokenizer.kind() == "sentencepiece";
+  for (const std::string& text : texts) {
+    if (spells_spaces && text.find("▁") != std::string::npos) continue;
+    EXPECT_EQ(Decode(tokenizer, tokenizer.Encode(text)), text);
+  }
+}
+
+TEST(TokenizerGolden, Gpt2FromGguf) {
+  const std::string path = SharedData("models/ggml-vocab/ggml-vocab-gpt-2.gguf");
+  BATON_NEED_DATA(path);
+  const auto tokenizer = FromGguf(path);
+  ExpectVectors(*tokenizer, "gpt-2");
+  ExpectTextStaysText(*tokenizer);
+  ExpectRoundTrips(*tokenizer);
+}
+
+TEST(TokenizerGolden, LlamaSpmFromGguf) {
+  const std::string path = SharedData("models/ggml-vocab/ggml-vocab-llama-spm.gguf");
+  BATON_NEED_DATA(path);
+  const auto tokenizer = FromGguf(path);
+  ExpectVectors(*tokenizer, "llama-spm");
+  ExpectTextStaysText(*tokenizer);
+  ExpectRoundTrips(*tokenizer);
+  EXPECT_EQ(tokenizer->prefix(), (std::vector<TokenId>{1}));
+}
+
+TEST(TokenizerGolden, LlamaFromSentencePieceModel) {
+  const std::string path = SharedData("models/llama2");
+  BATON_NEED_DATA(path);
+  const auto tokenizer = FromFolder(*OpenDiskFolder(path), 32'000);
+  EXPECT_EQ(tokenizer->kind(), "sentencepiece");
+  ExpectVectors(*tokenizer, "llama-spm");
+  ExpectTextStaysText(*tokenizer);
+}
+
+TEST(TokenizerGolden, LlamaFromTokenizerJson) {
+  const std::string path = SharedData("models/llama2/tokenizer.json");
+  BATON_NEED_DATA(path);
+  const TempFolder folder;
+  folder.Link("tokenizer.json", path);
+  const auto tokenizer = FromFolder(*OpenDiskFolder(folder.path()), 32'000);
+  EXPECT_EQ(tokenizer->kind(), "spm");
+  ExpectVectors(*tokenizer, "llama-spm");
+  ExpectTextStaysText(*tokenizer);
+  EXPECT_EQ(tokenizer->prefix(), (std::vector<TokenId>{1}));
+}
+
+TEST(TokenizerGolden, Qwen2FromVocabularyAndMerges) {
+  const std::string path = SharedData("models/qwen2");
+  BATON_NEED_DATA(path);
+  const auto tokenizer = FromFolder(*OpenDiskFolder(path), 151'936);
+  ExpectVectors(*tokenizer, "qwen2");
+  ExpectTextStaysText(*tokenizer);
+  EXPECT_EQ(tokenizer->TokenByName("<|im_end|>"), 151'645u);
+}
+
+TEST(TokenizerGolden, StoriesFromGgufAndFromSentencePiece) {
+  const std::string path = SharedData("models/stories260k/golden.json");
+  BATON_NEED_DATA(path);
+  const Json golden = Json::parse(ReadFile(path));
+  for (const char* checkpoint :
+       {"models/stories260k/hf", "models/stories260k/gguf/stories260K.F32.gguf"}) {
+    const auto opened = OpenCheckpoint(SharedData(checkpoint));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->DetectChatFormat()->name, "raw");
+    const auto tokenizer = (*opened)->LoadTokenizer();
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (const Json& one : golden["cases"]) {
+      std::vector<TokenId> ids = (*tokenizer)->prefix();
+      for (TokenId id : (*tokenizer)->Encode(one["prompt"].get<std::string>())) ids.push_back(id);
+      EXPECT_EQ(ids, one["prompt_ids"].get<std::vector<TokenId>>()) << one["prompt"];
+    }
+  }
+}
+
+TEST(TokenizerGolden, SmolLmEncodesAMegabyteASecond) {
+  const std::string path = testing::DemoModel();
+  BATON_NEED_DATA(path);
+  const auto opened = OpenCheckpoint(path);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto tokenizer = (*opened)->LoadTokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ExpectTextStaysText(**tokenizer);
+  std::string text;
+  while (text.size() < 400'000) {
+    text +=
+        "Before we proceed any further, hear me speak. You are all resolved rather to die "
+        "than to famish? Resolved, 1234 times!\n";
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const size_t tokens = (*tokenizer)->Encode(text).size();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(tokens, text.size() / 10);
+  RecordProperty("megabytes_per_second",
+                 std::to_string(static_cast<double>(text.size()) / 1e6 / seconds.count()));
+  // A tenth of what is measured on an idle core: this is to catch another
+  // order of growth, not a busy machine.
+  EXPECT_LT(seconds.count(), 4.0);
+}
+
+}  // namespace
+}  // namespace baton::checkpoint
