@@ -79,8 +79,8 @@ TEST_P(Cancel, InTheMiddleOfAPutFreesTheSourcesAtOnce) {
   UseBigBlocks();
   Start();
   int cancelled = 0;
-  for (int round = 0; round < 6; ++round) {
-    auto prompt = std::make_unique<PromptKv>(layout_, 24, round);
+  for (int round = 0; round < 5; ++round) {
+    auto prompt = std::make_unique<PromptKv>(layout_, 16, round);
     Outcome put;
     const auto writer = Open(round, prompt->tokens());
     writer->Put(prompt->all(), prompt->Sources(prompt->all()), put.done());
@@ -188,15 +188,15 @@ TEST_P(Cancel, SlowPrefillKeepsItsLease) {
 TEST_P(Cancel, RevokedBlocksServeTheNextHandOffAtOnceAndNoLateByteLands) {
   UseBigBlocks();
   Start();
-  for (int round = 0; round < 10; ++round) {
-    PromptKv first(layout_, 24, 2 * round), second(layout_, 24, 2 * round + 1);
+  for (int round = 0; round < 6; ++round) {
+    PromptKv first(layout_, 12, 2 * round), second(layout_, 12, 2 * round + 1);
     Outcome put;
     landing_->ReuseBlocksOf(0);
     const auto writer = Open(2 * round, first.tokens());
     writer->Put(first.all(), first.Sources(first.all()), put.done());
     ASSERT_TRUE(landing_->WaitGranted(2 * round + 1));
     const uint64_t id = landing_->last_id();
-    std::this_thread::sleep_for(std::chrono::microseconds(400 * round));
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
     receiver_->Revoke(id, absl::ResourceExhaustedError("blocks are needed"));
     ASSERT_TRUE(landing_->WaitAborted(round + 1));
     EXPECT_EQ(landing_->abort_reason(id).code(), absl::StatusCode::kResourceExhausted);
@@ -309,6 +309,7 @@ TEST_P(Cancel, SenderRestartedTwentyTimesUnderLoadLeavesNothingBehind) {
 }
 
 TEST_P(Cancel, TwoHundredReconnectsKeepDescriptorsAndThreadsFlat) {
+  sender_options_.ring_bytes = 64 << 10;
   Start();
   size_t fds = 0, threads = 0;
   for (int round = 0; round < 200; ++round) {

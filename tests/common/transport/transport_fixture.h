@@ -123,11 +123,14 @@ class TransportTest : public testing::TestWithParam<std::string> {
  protected:
   TransportTest() { SetLogLevel(LogLevel::kError); }
 
-  void StartReceiver() {
+  // Anew when one runs: what came before ends first.
+  void StartReceiver(const std::string& tcp_address = "127.0.0.1:0") {
+    sender_.reset();
+    receiver_.reset();
     landing_ = std::make_unique<FakeLanding>(layout_);
     receiver_options_.receiver_id = "decode-1";
     receiver_options_.socket_dir = dir_.path();
-    receiver_options_.tcp_address = "127.0.0.1:0";
+    receiver_options_.tcp_address = tcp_address;
     auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
     ASSERT_TRUE(receiver.ok()) << receiver.status();
     receiver_ = *std::move(receiver);
