@@ -2,6 +2,7 @@
 #include "kernels/cpu/avx512/s8_activations.h"
 
 #include <bit>
+#include <limits>
 
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
@@ -16,10 +17,10 @@ constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGro
 
 class S8ActivationFormat final : public ActivationFormat {
  public:
-  std::string_view name() const override { return "avx512/s8-g32"; }
+  std::string_view name() const override { return "avx512/s8-g32-outliers"; }
   uint32_t PaddedInputs(uint32_t inputs) const override { return Groups(inputs) * kGroup; }
   size_t TileBytes(uint32_t inputs) const override {
-    const size_t bytes = size_t{Groups(inputs)} * S8Tile::kWords * kTileRows * 4;
+    const size_t bytes = size_t{Groups(inputs)} * (S8Tile::kWords + 1) * kTileRows * 4;
     return (bytes + 63) / 64 * 64;
   }
   void PackGroup(const float* x, std::byte* tile, uint32_t inputs, uint32_t tile_rows, uint32_t row,
@@ -35,10 +36,31 @@ int32_t SumBytes(__m256i q) {
   return _mm_cvtsi128_si32(sum);
 }
 
-void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t /*inputs*/,
+float MaxAbs(__m512 x0, __m512 x1) {
+  return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
+}
+
+// Which of 32 values are above `limit` in magnitude.
+uint32_t Above(__m512 x0, __m512 x1, float limit) {
+  const __m512 bound = _mm512_set1_ps(limit);
+  const uint32_t low = _mm512_cmp_ps_mask(_mm512_abs_ps(x0), bound, _CMP_GT_OQ);
+  const uint32_t high = _mm512_cmp_ps_mask(_mm512_abs_ps(x1), bound, _CMP_GT_OQ);
+  return low | high << 16;
+}
+
+void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inputs,
                                    uint32_t tile_rows, uint32_t row, uint32_t group) const {
-  const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + kLanes);
-  const float max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(x0), _mm512_abs_ps(x1)));
+  __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + kLanes);
+  float max = MaxAbs(x0, x1);
+  uint32_t outlier = 0;
+  const uint32_t large = Above(x0, x1, max * (1 / S8Tile::kOutlierRatio));
+  if ((large & (large - 1)) == 0 && max >= kSmallestMax) {
+    const auto index = static_cast<uint32_t>(std::countr_zero(large));
+    outlier = (std::bit_cast<uint32_t>(x[index]) & ~S8Tile::kOutlierIndexMask) | index;
+    x0 = _mm512_maskz_mov_ps(static_cast<__mmask16>(~large), x0);
+    x1 = _mm512_maskz_mov_ps(static_cast<__mmask16>(~large >> 16), x1);
+    max = MaxAbs(x0, x1);
+  }
   const bool has_nan = _mm512_cmp_ps_mask(x0, x1, _CMP_UNORD_Q) != 0;
   const bool is_zero = max < kSmallestMax;
   const float scale = is_zero ? 0.0f : max * (1.0f / 127);
@@ -55,12 +77,14 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t /*i
       reinterpret_cast<uint32_t*>(tile) + size_t{group} * S8Tile::kWords * tile_rows + row;
   for (uint32_t w = 0; w < S8Tile::kQuads; ++w) words[w * tile_rows] = quads[w];
   // A NaN would vanish in the integers; the scale carries it to the results.
-  words[S8Tile::kScale * tile_rows] =
-      has_nan ? std::bit_cast<uint32_t>(__builtin_nanf("")) : std::bit_cast<uint32_t>(scale);
+  const float row_scale = has_nan ? std::numeric_limits<float>::quiet_NaN() : scale;
+  words[S8Tile::kScale * tile_rows] = std::bit_cast<uint32_t>(row_scale);
   words[S8Tile::kShift4 * tile_rows] = static_cast<uint32_t>(-8 * q_sum);
   words[S8Tile::kShift8 * tile_rows] = static_cast<uint32_t>(-128 * q_sum);
-  words[S8Tile::kSum * tile_rows] =
-      std::bit_cast<uint32_t>(_mm512_reduce_add_ps(_mm512_add_ps(x0, x1)));
+  words[S8Tile::kSum * tile_rows] = std::bit_cast<uint32_t>(row_scale * static_cast<float>(q_sum));
+  reinterpret_cast<uint32_t*>(
+      tile)[S8Tile::Outliers(Groups(inputs), tile_rows) + size_t{group} * tile_rows + row] =
+      outlier;
 }
 
 }  // namespace

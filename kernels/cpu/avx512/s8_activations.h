@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of activations quantized to s8 per (row, 32 inputs).
+// Tiles of activations quantized to s8 per (row, 32 inputs), with outliers
+// apart.
 //
 // A tile of R rows holds one record per group of 32 inputs, each an array of
 // 4-byte words [kWords][R]:
@@ -7,9 +8,20 @@
 //   kScale       float: max |x| / 127
 //   kShift4      int32: -8 * sum q, where a u4 weight w stands for w - 8
 //   kShift8      int32: -128 * sum q, where a u8 weight w stands for w - 128
-//   kSum         float: the sum of the unquantized x, for minima of weights
+//   kSum         float: scale * sum q, for minima of weights
 // A shift is the initial value of the integer accumulator, which makes the
-// zero point of the weights free.
+// zero point of the weights free. (The sum of the unquantized x in the place
+// of kSum would add error: what the minimum and the integer part of a weight
+// have in opposite directions would no longer cancel in the rounding of x.)
+//
+// Behind the records stands an array of words [groups][R]: 0, or the one value
+// of the row's group that is more than kOutlierRatio times as large as every
+// other. It is left out of the record (q = 0, max |x| over the others); the
+// word is its float bits with the low 5 replaced by its place in the group.
+// A language model has channels, and its attention sink, whose activations
+// would otherwise cost their whole group its precision: SmolLM2's mean KL
+// against float32 falls from 0.0053 to 0.0016, with an outlier in 9 % of the
+// groups (a ratio of 4: 0.0017 and 5 %, of 2: 0.0014 and 19 %).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +36,14 @@ struct S8Tile {
   static constexpr uint32_t kShift8 = 10;
   static constexpr uint32_t kSum = 11;
   static constexpr uint32_t kWords = 12;
+
+  static constexpr float kOutlierRatio = 3;
+  static constexpr uint32_t kOutlierIndexMask = 31;
+
+  // Word offset of the outliers.
+  static constexpr size_t Outliers(uint32_t groups, uint32_t tile_rows) {
+    return size_t{groups} * kWords * tile_rows;
+  }
 };
 
 }  // namespace baton::kernels::avx512

@@ -8,14 +8,12 @@
 //                  of output c in its low half, weight 8 b + 4 + j in its high
 // A weight is d * (q - 8) (symmetric, Q4_0) or d * q + m (affine, Q4_1). The
 // affine product is computed as
-//   d * scale * sum (q - 8) a  +  (m + 8 d) * sum x
-// with the integer sum exact and sum x over the unquantized activations: the
-// part of the weights that all inputs of a group share suffers no
-// quantization at all, and what remains is centered on zero.
-#include <algorithm>
+//   d * scale * sum (q - 8) a  +  (m + 8 d) * scale * sum a
+// with both sums exact; m + 8 d is much smaller than m.
 #include <cstring>
 
 #include "kernels/cpu/avx512/formats.h"
+#include "kernels/cpu/avx512/outliers.h"
 #include "kernels/cpu/avx512/s8_activations.h"
 #include "kernels/cpu/avx512/simd.h"
 
@@ -28,10 +26,28 @@ constexpr size_t kNibbles = kPanelOutputs * kGroup / 2;
 template <bool kAffine>
 constexpr size_t kRecord = kHalves + (kAffine ? kHalves : 0) + kNibbles;
 
+// Weight k of a group for all outputs: see AddOutliers.
+template <bool kAffine>
+BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, __m512* w1) {
+  const std::byte* nibbles = record + kRecord<kAffine> - kNibbles + k / 8 * 128;
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(k % 4 * 8 + k / 4 % 2 * 4));
+  const __m512i low_half = _mm512_set1_epi32(15);
+  for (uint32_t half = 0; half < 2; ++half) {
+    const __m512i words = _mm512_load_si512(nibbles + half * 64);
+    const __m512i q = _mm512_and_si512(_mm512_srl_epi32(words, shift), low_half);
+    const __m512 d = LoadHalf(record + half * 32);
+    const __m512 m =
+        kAffine ? LoadHalf(record + kHalves + half * 32) : _mm512_mul_ps(d, _mm512_set1_ps(-8.0f));
+    *(half == 0 ? w0 : w1) = _mm512_fmadd_ps(_mm512_cvtepi32_ps(q), d, m);
+  }
+}
+
 // out = panel * tile for R rows: 12 integer and 12 float accumulators at R = 6.
 template <int R, bool kAffine>
-__attribute__((noinline)) void MultiplyTile(const std::byte* w, uint32_t groups, const uint32_t* a,
-                                            float* out, Prefetcher prefetch) {
+__attribute__((noinline)) void MultiplyTile(const std::byte* panel, uint32_t groups,
+                                            const uint32_t* tile, float* out, Prefetcher prefetch) {
+  const std::byte* w = panel;
+  const uint32_t* a = tile;
   const __m512i low_half = _mm512_set1_epi8(15);
   __m512 sum[R][2];
 #pragma GCC unroll 6
@@ -93,6 +109,12 @@ __attribute__((noinline)) void MultiplyTile(const std::byte* w, uint32_t groups,
     _mm512_store_ps(out + r * kPanelOutputs, sum[r][0]);
     _mm512_store_ps(out + r * kPanelOutputs + kLanes, sum[r][1]);
   }
+  AddOutliers<R>(
+      tile + S8Tile::Outliers(groups, R), groups,
+      [panel](uint32_t group, uint32_t k, __m512* w0, __m512* w1) {
+        LoadWeights<kAffine>(panel + group * kRecord<kAffine>, k, w0, w1);
+      },
+      out);
 }
 
 template <bool kAffine>

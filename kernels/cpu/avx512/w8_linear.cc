@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/cpu/avx512/formats.h"
+#include "kernels/cpu/avx512/outliers.h"
 #include "kernels/cpu/avx512/s8_activations.h"
 #include "kernels/cpu/avx512/simd.h"
 
@@ -19,9 +20,23 @@ constexpr size_t kRecord = kHalves + kPanelOutputs * kGroup;
 
 constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGroup; }
 
+// Weight k of a group for all outputs: see AddOutliers.
+BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, __m512* w1) {
+  const std::byte* bytes = record + kHalves + k / 4 * 128;
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(k % 4 * 8));
+  const __m512i low = _mm512_set1_epi32(255), zero = _mm512_set1_epi32(128);
+  for (uint32_t half = 0; half < 2; ++half) {
+    const __m512i words = _mm512_load_si512(bytes + half * 64);
+    const __m512i q = _mm512_sub_epi32(_mm512_and_si512(_mm512_srl_epi32(words, shift), low), zero);
+    *(half == 0 ? w0 : w1) = _mm512_mul_ps(_mm512_cvtepi32_ps(q), LoadHalf(record + half * 32));
+  }
+}
+
 template <int R>
-__attribute__((noinline)) void MultiplyTile(const std::byte* w, uint32_t groups, const uint32_t* a,
-                                            float* out, Prefetcher prefetch) {
+__attribute__((noinline)) void MultiplyTile(const std::byte* panel, uint32_t groups,
+                                            const uint32_t* tile, float* out, Prefetcher prefetch) {
+  const std::byte* w = panel;
+  const uint32_t* a = tile;
   __m512 sum[R][2];
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
@@ -57,6 +72,12 @@ __attribute__((noinline)) void MultiplyTile(const std::byte* w, uint32_t groups,
     _mm512_store_ps(out + r * kPanelOutputs, sum[r][0]);
     _mm512_store_ps(out + r * kPanelOutputs + kLanes, sum[r][1]);
   }
+  AddOutliers<R>(
+      tile + S8Tile::Outliers(groups, R), groups,
+      [panel](uint32_t group, uint32_t k, __m512* w0, __m512* w1) {
+        LoadWeights(panel + group * kRecord, k, w0, w1);
+      },
+      out);
 }
 
 class W8Format final : public LinearFormat {

@@ -5,6 +5,7 @@
 // processes disturb the streams beyond the caches more than the rest.
 #include <cstdio>
 #include <cstring>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,18 +57,23 @@ struct Matrix {
   AlignedArray<std::byte> data;
 };
 
+// Share of groups with an outlier: what SmolLM2's activations have.
+double outlier_share = 0.09;
+
 // Tiles of `rows` random rows.
 struct Batch {
   Batch(const ActivationFormat& format, uint32_t rows, uint32_t inputs)
       : tiles(rows), tile_bytes(format.TileBytes(inputs)), data(tile_bytes * tiles.count()) {
-    std::vector<float> group(kGroup);
+    std::mt19937 random(1);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::bernoulli_distribution has_outlier(outlier_share);
+    std::vector<float> x(kGroup);
     for (uint32_t t = 0; t < tiles.count(); ++t) {
       for (uint32_t r = 0; r < tiles.size(t); ++r) {
         for (uint32_t g = 0; g < format.PaddedInputs(inputs) / kGroup; ++g) {
-          for (uint32_t k = 0; k < kGroup; ++k) {
-            group[k] = static_cast<float>((k * 37 + r * 11 + g) % 64) - 31;
-          }
-          format.PackGroup(group.data(), data.data() + t * tile_bytes, inputs, tiles.size(t), r, g);
+          for (float& value : x) value = uniform(random);
+          if (has_outlier(random)) x[random() % kGroup] = 10;
+          format.PackGroup(x.data(), data.data() + t * tile_bytes, inputs, tiles.size(t), r, g);
         }
       }
     }

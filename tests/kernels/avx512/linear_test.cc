@@ -3,6 +3,8 @@
 // of activations rounded by the documented rule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -38,29 +40,36 @@ struct Expected {
   double value = 0, magnitude = 0;
 };
 
-// s8 rule: q = round(x * 127 / max) in float32, standing for q * max / 127;
-// what the weights of a group have in common (Q4_1: m + 8 d) multiplies the
-// unrounded activations.
+// s8 rule: a value of a group of 32 that is more than 3 times as large as all
+// others keeps its own precision (19 bits); the others are q * max / 127 with
+// q = round(x * 127 / max), computed in float32.
+std::vector<double> RoundGroup(std::vector<float> x) {
+  const auto less = [](float a, float b) { return std::abs(a) < std::abs(b); };
+  const auto largest = std::max_element(x.begin(), x.end(), less);
+  const float limit = std::abs(*largest) * (1 / 3.0f);
+  std::vector<double> rounded(x.size());
+  if (std::abs(*largest) >= 1e-36f &&
+      std::count_if(x.begin(), x.end(), [&](float v) { return std::abs(v) > limit; }) == 1) {
+    const auto bits = std::bit_cast<uint32_t>(*largest) & ~31u;
+    rounded[static_cast<size_t>(largest - x.begin())] = std::bit_cast<float>(bits);
+    *largest = 0;
+  }
+  const float max = std::abs(*std::max_element(x.begin(), x.end(), less));
+  if (max < 1e-36f) return rounded;
+  for (size_t k = 0; k < x.size(); ++k) {
+    rounded[k] += std::nearbyint(x[k] * (127 / max)) * (static_cast<double>(max) / 127);
+  }
+  return rounded;
+}
+
 Expected ExpectS8(const StoredWeights& w, uint32_t output, const std::vector<float>& x) {
   Expected expected;
-  for (uint32_t first = 0; first < w.inputs; first += 32) {
-    float max = 0;
-    for (uint32_t k = first; k < first + 32; ++k) max = std::max(max, std::abs(x[k]));
-    const float inverse = max < 1e-36f ? 0 : 127 / max;
-    const double scale = max < 1e-36f ? 0 : static_cast<double>(max) / 127;
-    const double* values = &w.values[size_t{output} * w.inputs + first];
-    const double d = w.scales[(size_t{output} * w.inputs + first) / 32];
-    // Any integer q with d * (q - 8) + m' = value: m' = value mod d, centered.
-    double common = 0;
-    if (w.type == WeightType::kQ4_1) {
-      const int nibble =
-          static_cast<int>(w.data[output * w.row_bytes + first / 32 * 20 + 4] & std::byte{15});
-      common = values[0] - d * (nibble - 8);
-    }
-    for (uint32_t k = 0; k < 32; ++k) {
-      const double q = std::nearbyint(x[first + k] * inverse);
-      expected.value += (values[k] - common) * q * scale + common * x[first + k];
-      expected.magnitude += std::abs(values[k] * x[first + k]);
+  for (uint32_t first = 0; first < w.inputs; first += kGroup) {
+    const auto rounded = RoundGroup({x.begin() + first, x.begin() + first + kGroup});
+    for (uint32_t k = 0; k < kGroup; ++k) {
+      const double weight = w.values[size_t{output} * w.inputs + first + k];
+      expected.value += weight * rounded[k];
+      expected.magnitude += std::abs(weight * x[first + k]);
     }
   }
   return expected;
@@ -158,6 +167,18 @@ TEST_P(LinearTest, AgreesWithReferenceForLargeTinyAndMixedActivations) {
     for (uint32_t k = 32; k < 64; ++k) row[k] = (k == 40) ? 3e4f : 0;
   }
   CheckAgainstReference(w, mixed);
+}
+
+TEST_P(LinearTest, AgreesWithReferenceWithOutliersAtEveryPlace) {
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 576, 20);
+  for (uint32_t rows = 1; rows <= kTileRows; ++rows) {
+    Rows x = RandomRows(rows, 576, 1, 21);
+    for (uint32_t r = 0; r < rows; ++r) {
+      // Row 0 has one in every group, row r in every (r + 1)th.
+      for (uint32_t g = 0; g < 18; g += r + 1) x[r][g * 32 + (g + 5 * r) % 32] = g % 2 ? 1e3f : -77;
+    }
+    CheckAgainstReference(w, x);
+  }
 }
 
 TEST_P(LinearTest, IsExactToFloatForActivationsThatNeedNoRounding) {

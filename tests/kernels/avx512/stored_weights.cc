@@ -59,7 +59,7 @@ void FillBlocks(StoredWeights& w, std::mt19937& random) {
   const bool eight = w.type == WeightType::kQ8_0, affine = w.type == WeightType::kQ4_1;
   const size_t header = affine ? 4 : 2, block_bytes = header + (eight ? 32 : 16);
   for (std::byte& byte : w.data) byte = static_cast<std::byte>(random());
-  for (size_t b = 0; b < w.scales.size(); ++b) {
+  for (size_t b = 0; b < w.values.size() / 32; ++b) {
     std::byte* block = &w.data[b * block_bytes];
     for (size_t h = 0; h < header; h += 2) {
       const uint16_t half = RandomHalf(random);
@@ -67,7 +67,6 @@ void FillBlocks(StoredWeights& w, std::mt19937& random) {
     }
     const double d = HalfToDouble(ReadU16(block));
     const double m = affine ? HalfToDouble(ReadU16(block + 2)) : eight ? 0 : -8 * d;
-    w.scales[b] = d;
     for (size_t k = 0; k < 32; ++k) {
       const int byte = static_cast<int>(block[header + (eight ? k : k % 16)]);
       const int nibble = k < 16 ? byte % 16 : byte / 16;
@@ -106,13 +105,11 @@ StoredWeights RandomWeights(WeightType type, uint32_t outputs, uint32_t inputs, 
                   inputs,
                   row_bytes,
                   std::vector<std::byte>(outputs * row_bytes),
-                  std::vector<double>(size_t{outputs} * inputs),
-                  {}};
+                  std::vector<double>(size_t{outputs} * inputs)};
   std::mt19937 random(seed);
   if (type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBf16) {
     FillFloats(w, random);
   } else {
-    w.scales.resize(w.values.size() / 32);
     FillBlocks(w, random);
   }
   return w;

@@ -24,7 +24,6 @@ struct StoredWeights {
   size_t row_bytes;
   std::vector<std::byte> data;
   std::vector<double> values;  // [outputs, inputs], exactly as stored
-  std::vector<double> scales;  // [outputs, groups]: d of the block; 0 for float types
 };
 
 // REQUIRES: inputs a multiple of 32 for block types.
