@@ -37,18 +37,18 @@ void Batch::Work(uint64_t window) {
 }
 
 bool Batch::NextLine(uint64_t window, Line* line) {
-  std::unique_lock lock(mutex_);
-  written_changed_.wait(lock, [&] { return ended_ || read_ < written_ + window; });
-  // Reading under the lock keeps lines in order; other workers want the next line anyway.
-  while (!ended_ && !cancelled_ && std::getline(*input_, line->text)) {
+  const std::lock_guard reading(input_mutex_);
+  {
+    std::unique_lock lock(output_mutex_);
+    written_changed_.wait(lock, [&] { return read_ < written_ + window; });
+  }
+  while (!cancelled_ && std::getline(*input_, line->text)) {
     ++line_number_;
     if (line->text.find_first_not_of(" \t\r") == std::string::npos) continue;
     line->index = read_++;
     line->number = line_number_;
     return true;
   }
-  ended_ = true;
-  written_changed_.notify_all();
   return false;
 }
 
@@ -65,7 +65,7 @@ Result Batch::Answer(const Line& line) {
 
 void Batch::Write(uint64_t index, const Result& result) {
   std::string json = ResultToJson(result);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(output_mutex_);
   if (!result.status.ok()) ++failed_;
   waiting_.emplace(index, std::move(json));
   while (!waiting_.empty() && waiting_.begin()->first == written_) {

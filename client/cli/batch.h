@@ -52,11 +52,14 @@ class Batch final {
   Client::CancelToken cancel_;
   std::atomic<bool> cancelled_{false};
 
-  std::mutex mutex_;
+  // Apart, so that answers are written while a read of the input blocks.
+  // Taken in this order.
+  std::mutex input_mutex_, output_mutex_;
+  // Under input_mutex_.
+  uint64_t read_ = 0;         // lines taken
+  uint64_t line_number_ = 0;  // in the file
+  // Under output_mutex_.
   std::condition_variable written_changed_;
-  bool ended_ = false;                       // no line is to come
-  uint64_t read_ = 0;                        // lines taken
-  uint64_t line_number_ = 0;                 // in the file
   uint64_t written_ = 0;                     // answers written
   uint64_t failed_ = 0;                      // of them, failed
   std::map<uint64_t, std::string> waiting_;  // answers whose turn has not come, by index

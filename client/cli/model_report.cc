@@ -3,6 +3,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,6 +85,9 @@ Json TensorsToJson(const ModelReport& report, bool all) {
   return json;
 }
 
+// 1e-05f as 1e-05, not as the double nearest to it.
+double ShortestDouble(float value) { return std::stod(absl::StrFormat("%g", value)); }
+
 Json ConfigToJson(const checkpoint::ModelConfig& config) {
   return {{"layers", config.layers},
           {"hidden", config.hidden},
@@ -96,7 +100,7 @@ Json ConfigToJson(const checkpoint::ModelConfig& config) {
           {"rotary_dims", config.rotary_dims},
           {"rope_style", RopeName(config.rope_style)},
           {"rope_base", config.rope_base},
-          {"norm_epsilon", config.norm_epsilon},
+          {"norm_epsilon", ShortestDouble(config.norm_epsilon)},
           {"qkv_bias", config.qkv_bias},
           {"tied_head", config.tied_head},
           {"end_tokens", config.end_tokens}};

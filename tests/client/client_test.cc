@@ -247,7 +247,7 @@ TEST(Client, UnreadableCertificateIsNamedInEveryCall) {
   }
 }
 
-TEST(Client, TokenizesDetokenizesAndReportsTheCluster) {
+TEST(Client, TokenizesDetokenizesAndReportsModelsAndCluster) {
   ScriptedRouter router(AnswerHi);
   const auto client = ConnectTo(router.address());
   EXPECT_TRUE(client->WaitReady(std::chrono::seconds(5)).ok());
@@ -260,7 +260,11 @@ TEST(Client, TokenizesDetokenizesAndReportsTheCluster) {
   ASSERT_EQ(cluster.workers.size(), 1u);
   EXPECT_EQ(cluster.workers[0].role, "decode");
   EXPECT_EQ(cluster.workers[0].kv_blocks_free, 60u);
-  EXPECT_EQ(client->ListModels().first.code, StatusCode::kUnimplemented);
+  const auto [models_status, models] = client->ListModels();
+  ASSERT_TRUE(models_status.ok());
+  ASSERT_EQ(models.size(), 1u);
+  EXPECT_EQ(models[0].name, "scripted");
+  EXPECT_EQ(models[0].context_tokens, 512u);
 }
 
 TEST(Client, ThreadsShareOneConnection) {

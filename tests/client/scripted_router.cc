@@ -40,6 +40,15 @@ grpc::Status ScriptedRouter::Detokenize(grpc::ServerContext*, const v1::Detokeni
   return grpc::Status::OK;
 }
 
+grpc::Status ScriptedRouter::ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                                        v1::ListModelsResponse* response) {
+  v1::Model* model = response->add_models();
+  model->set_name("scripted");
+  model->set_architecture("fake");
+  model->set_context_tokens(512);
+  return grpc::Status::OK;
+}
+
 grpc::Status ScriptedRouter::GetClusterStatus(grpc::ServerContext*,
                                               const v1::GetClusterStatusRequest*,
                                               v1::GetClusterStatusResponse* response) {

@@ -39,6 +39,8 @@ class ScriptedRouter final : public v1::Inference::Service {
                         v1::TokenizeResponse* response) override;
   grpc::Status Detokenize(grpc::ServerContext* context, const v1::DetokenizeRequest* request,
                           v1::DetokenizeResponse* response) override;
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* request,
+                          v1::ListModelsResponse* response) override;
   grpc::Status GetClusterStatus(grpc::ServerContext* context,
                                 const v1::GetClusterStatusRequest* request,
                                 v1::GetClusterStatusResponse* response) override;

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `baton` binary as a user meets it: outputs, exit codes, Ctrl-C.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "tests/client/child_process.h"
+#include "tests/client/scripted_router.h"
+
+namespace baton {
+namespace {
+
+using testing::ChildProcess;
+using ::testing::HasSubstr;
+using testing::ScriptedRouter;
+using Json = nlohmann::json;
+
+grpc::Status Answer(grpc::ServerContext*, ScriptedRouter::Writer* writer) {
+  writer->Write(testing::StartedEvent("r", 1));
+  writer->Write(testing::TokensEvent(0, {1, 2}, "Hello "));
+  writer->Write(testing::TokensEvent(2, {3}, "you"));
+  writer->Write(testing::FinishedEvent(v1::FINISH_REASON_LENGTH));
+  return grpc::Status::OK;
+}
+
+// Says "half" and then nothing until the client has gone.
+grpc::Status Hang(grpc::ServerContext* context, ScriptedRouter::Writer* writer) {
+  writer->Write(testing::TokensEvent(0, {1}, "half"));
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!context->IsCancelled() && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return {grpc::StatusCode::CANCELLED, "gone"};
+}
+
+ChildProcess Baton(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), BATON_BINARY_DIR "/bin/baton");
+  return ChildProcess(std::move(arguments));
+}
+
+TEST(Command, GeneratePrintsTheTextAloneAndTheTimingBesideIt) {
+  ScriptedRouter router(Answer);
+  ChildProcess baton = Baton({"generate", "--prompt", "x", "--router", router.address()});
+  EXPECT_EQ(baton.Wait(), 0);
+  EXPECT_EQ(baton.output(), "Hello you\n");
+  EXPECT_THAT(baton.error(), HasSubstr("answer 3 tokens (length)"));
+  EXPECT_THAT(baton.error(), HasSubstr("prefill-1 -> decode-1 over shm"));
+}
+
+TEST(Command, GenerateSendsWhatTheFlagsSay) {
+  ScriptedRouter router(Answer);
+  ChildProcess baton = Baton({"generate", "--prompt-ids", "4,5", "--max-tokens", "7", "--stop",
+                              "a,b", "--stop", "c", "--temperature", "0.5", "--ignore-eos",
+                              "--path", "split", "--quiet", "--router", router.address()});
+  EXPECT_EQ(baton.Wait(), 0);
+  EXPECT_EQ(baton.error(), "");
+  const v1::GenerateRequest& sent = router.last_generate;
+  EXPECT_THAT(sent.prompt_ids().ids(), ::testing::ElementsAre(4, 5));
+  EXPECT_EQ(sent.stop().max_tokens(), 7u);
+  EXPECT_THAT(sent.stop().stop(), ::testing::ElementsAre("a,b", "c"));
+  EXPECT_EQ(sent.sampling().temperature(), 0.5f);
+  EXPECT_FALSE(sent.sampling().has_top_p());
+  EXPECT_TRUE(sent.stop().ignore_eos());
+  EXPECT_EQ(sent.path(), v1::PATH_SPLIT);
+}
+
+TEST(Command, GenerateReadsPromptAndConversationFromStandardInput) {
+  ScriptedRouter router(Answer);
+  ChildProcess prompt = Baton({"generate", "--prompt", "-", "--router", router.address()});
+  prompt.Type("two\nlines");
+  prompt.CloseInput();
+  EXPECT_EQ(prompt.Wait(), 0);
+  EXPECT_EQ(router.last_generate.prompt(), "two\nlines");
+
+  ChildProcess chat = Baton({"generate", "--chat", "-", "--json", "--router", router.address()});
+  chat.Type(R"({"messages":[{"role":"user","content":"hi"}]})");
+  chat.CloseInput();
+  EXPECT_EQ(chat.Wait(), 0);
+  EXPECT_EQ(router.last_chat.messages(0).content(), "hi");
+  EXPECT_EQ(Json::parse(chat.output())["text"], "Hello you");
+}
+
+TEST(Command, GenerateAnswersAFileLineByLineAndFailsWhenOneFails) {
+  ScriptedRouter router(Answer);
+  ChildProcess baton =
+      Baton({"generate", "--input", "-", "--concurrency", "2", "--router", router.address()});
+  baton.Type("{\"prompt\":\"a\"}\n");
+  // Written as soon as it is there, while the input is still open.
+  EXPECT_TRUE(baton.WaitForOutput("\n"));
+  baton.Type("{\"prompt\":\"b\",\"max_tokns\":3}\n");
+  baton.CloseInput();
+  EXPECT_EQ(baton.Wait(), 1);
+  const size_t end = baton.output().find('\n');
+  EXPECT_EQ(Json::parse(baton.output().substr(0, end))["finish_reason"], "length");
+  EXPECT_THAT(Json::parse(baton.output().substr(end + 1))["error"]["message"].get<std::string>(),
+              HasSubstr("did you mean \"max_tokens\"?"));
+}
+
+TEST(Command, FailedRequestIsOneAndWrongUsageTwo) {
+  ChildProcess failed = Baton({"generate", "--prompt", "x", "--router", "127.0.0.1:1"});
+  EXPECT_EQ(failed.Wait(), 1);
+  EXPECT_EQ(failed.output(), "");
+  EXPECT_THAT(failed.error(), HasSubstr("UNAVAILABLE: no connection to the router"));
+
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"generate"}, "nothing to do"},
+      {{"generate", "--promt", "x"}, "did you mean --prompt?"},
+      {{"generate", "--prompt", "x", "--prompt-ids", "1"}, "give one of"},
+      {{"generate", "--prompt-ids", "1,x"}, "--prompt-ids: \"x\""},
+      {{"generate", "--prompt", "x", "--deadline", "soon"}, "deadline must be a time"},
+      {{"generate", "--chat", "/nonexistent.json"}, "cannot read /nonexistent.json"},
+      {{"generate", "--input", "x", "--prompt", "y"}, "exclude each other"},
+      {{"score", "--model", "embedded"}, "give one of --text"},
+      {{"bench"}, "baton bench model"},
+      {{"kv-budget", "--layers", "3"}, "--layers, --kv-heads and --head-dim together"},
+      {{"inspect"}, "which model?"},
+  };
+  for (const auto& [arguments, sentence] : wrong) {
+    ChildProcess baton = Baton(arguments);
+    EXPECT_EQ(baton.Wait(), 2) << arguments[0];
+    EXPECT_THAT(baton.error(), HasSubstr(sentence));
+    EXPECT_EQ(baton.output(), "");
+  }
+}
+
+TEST(Command, CtrlCCancelsGenerate) {
+  ScriptedRouter router(Hang);
+  ChildProcess baton = Baton({"generate", "--prompt", "x", "--router", router.address()});
+  ASSERT_TRUE(baton.WaitForOutput("half"));
+  baton.Interrupt();
+  EXPECT_EQ(baton.Wait(), 1);
+  EXPECT_EQ(baton.output(), "half\n");
+  EXPECT_THAT(baton.error(), HasSubstr("CANCELLED"));
+}
+
+TEST(Command, CtrlCInChatCancelsTheAnswerAndTwiceAtThePromptLeaves) {
+  ScriptedRouter router(Hang);
+  ChildProcess baton = Baton({"chat", "--router", router.address()});
+  baton.Type("one\n");
+  ASSERT_TRUE(baton.WaitForOutput("half"));
+  baton.Interrupt();
+  ASSERT_TRUE(baton.WaitForError("[stopped]"));
+  // The conversation goes on, with what was said.
+  baton.Type("two\n");
+  ASSERT_TRUE(baton.WaitForOutput("half\nhalf"));
+  EXPECT_EQ(router.last_chat.messages_size(), 3);
+  baton.Interrupt();
+  ASSERT_TRUE(baton.WaitForError("[stopped]\n[stopped]"));
+  baton.Interrupt();
+  ASSERT_TRUE(baton.WaitForError("again or /exit leaves"));
+  baton.Interrupt();
+  EXPECT_EQ(baton.Wait(), 0);
+}
+
+TEST(Command, StatusShowsWorkers) {
+  ScriptedRouter router(Answer);
+  ChildProcess table = Baton({"status", "--router", router.address()});
+  EXPECT_EQ(table.Wait(), 0) << table.error();
+  EXPECT_THAT(table.output(), HasSubstr("decode-1  decode  ready"));
+  EXPECT_THAT(table.output(), HasSubstr("4/64"));
+  ChildProcess json = Baton({"status", "--json", "--router", router.address()});
+  EXPECT_EQ(json.Wait(), 0);
+  EXPECT_EQ(Json::parse(json.output())["workers"][0]["kv"]["blocks_free"], 60);
+}
+
+TEST(Command, TokenizesThroughTheRouterAndInProcess) {
+  ScriptedRouter router(Answer);
+  ChildProcess remote =
+      Baton({"tokenize", "--prompt", "x", "--json", "--pieces", "--router", router.address()});
+  EXPECT_EQ(remote.Wait(), 0);
+  EXPECT_EQ(Json::parse(remote.output()),
+            Json::parse(R"({"count": 3, "token_ids": [5, 6, 7], "pieces": ["5", "6", "7"]})"));
+  ChildProcess local = Baton({"tokenize", "--model", "embedded", "--prompt", "7+8=？"});
+  EXPECT_EQ(local.Wait(), 0);
+  EXPECT_EQ(local.output(), "641,643,494,551,541,552,343\n");
+}
+
+TEST(Command, ScoresWithTheEmbeddedModel) {
+  ChildProcess baton = Baton({"score", "--model", "embedded", "--ids", "641,643,494,551,541",
+                              "--precision", "exact", "--json"});
+  ASSERT_EQ(baton.Wait(), 0) << baton.error();
+  const Json json = Json::parse(baton.output());
+  EXPECT_EQ(json["tokens"], 5);
+  ASSERT_EQ(json["token_logprobs"].size(), 5u);
+  EXPECT_TRUE(json["token_logprobs"][0].is_null());
+  for (size_t i = 1; i < 5; ++i) EXPECT_LT(json["token_logprobs"][i].get<double>(), 0);
+}
+
+TEST(Command, BenchPrintsThePeersKeys) {
+  ChildProcess baton = Baton({"bench", "model", "--model", "embedded", "--threads", "1", "--pp",
+                              "8", "--tg", "2", "--batch", "1,2", "--reps", "1", "--json"});
+  ASSERT_EQ(baton.Wait(), 0) << baton.error();
+  const Json json = Json::parse(baton.output());
+  EXPECT_EQ(json.size(), 3u);
+  for (const char* key : {"prompt8", "decode1", "decode2"}) EXPECT_GT(json[key], 0) << key;
+}
+
+}  // namespace
+}  // namespace baton
