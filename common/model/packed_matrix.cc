@@ -45,12 +45,12 @@ std::vector<float> Values(const checkpoint::TensorView& tensor, uint64_t begin, 
 }
 
 PackedMatrix::PackedMatrix(const LinearView& view, const kernels::Backend& backend,
-                           kernels::Precision precision)
+                           kernels::Precision precision, std::byte* memory)
     : format_(&FormatFor(view, backend, precision)),
       outputs_(static_cast<uint32_t>(view.rows)),
       inputs_(Inputs(view)),
       panel_bytes_(format_->PanelBytes(inputs_)),
-      data_(panel_bytes_ * kernels::PanelCount(outputs_)) {
+      data_(memory) {
   if (view.bias != nullptr) bias_ = Values(*view.bias, view.row_begin, view.rows);
 }
 
@@ -73,7 +73,7 @@ void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel) {
                       .row_bytes = row_bytes,
                       .rows = columns(panel),
                       .inputs = inputs_},
-                     data_.data() + panel * panel_bytes_);
+                     data_ + panel * panel_bytes_);
 }
 
 }  // namespace baton::model

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
-#include "common/model/aligned_buffer.h"
 #include "kernels/api/backend.h"
 
 namespace baton::model {
@@ -21,11 +20,11 @@ std::vector<float> Values(const checkpoint::TensorView& tensor, uint64_t begin, 
 class PackedMatrix final {
  public:
   PackedMatrix() = default;
-  // Allocates; PackPanel fills in.
+  // Lies in `memory`, PackedBytes() long and aligned to 64 bytes, that outlives
+  // it; PackPanel fills it in.
   PackedMatrix(const checkpoint::LinearView& view, const kernels::Backend& backend,
-               kernels::Precision precision);
+               kernels::Precision precision, std::byte* memory);
 
-  // Bytes that the constructor would allocate.
   static uint64_t PackedBytes(const checkpoint::LinearView& view, const kernels::Backend& backend,
                               kernels::Precision precision);
 
@@ -36,7 +35,7 @@ class PackedMatrix final {
   uint32_t inputs() const { return inputs_; }
   uint32_t panels() const { return kernels::PanelCount(outputs_); }
   size_t panel_bytes() const { return panel_bytes_; }
-  const std::byte* panel(uint32_t index) const { return data_.data() + index * panel_bytes_; }
+  const std::byte* panel(uint32_t index) const { return data_ + index * panel_bytes_; }
   // Columns of panel `index` that exist, 1 to 32.
   uint32_t columns(uint32_t index) const;
   // [outputs], or empty.
@@ -46,7 +45,7 @@ class PackedMatrix final {
   const kernels::LinearFormat* format_ = nullptr;
   uint32_t outputs_ = 0, inputs_ = 0;
   size_t panel_bytes_ = 0;
-  AlignedBuffer data_;
+  std::byte* data_ = nullptr;
   std::vector<float> bias_;
 };
 

@@ -35,15 +35,26 @@ std::vector<float> AllValues(const TensorView& tensor) {
   return Values(tensor, 0, count);
 }
 
-// Packs matrices one after another, each by all threads.
+uint64_t MatrixBytes(const ModelWeights& weights, const kernels::Backend& backend,
+                     kernels::Precision precision) {
+  uint64_t bytes = PackedMatrix::PackedBytes(weights.head, backend, precision);
+  for (const LayerWeights& layer : weights.layers) {
+    for (const MatrixPair& matrix : kMatrices) {
+      bytes += PackedMatrix::PackedBytes(layer.*matrix.stored, backend, precision);
+    }
+  }
+  return bytes;
+}
+
+// Packs matrices one after another into `memory`, each by all threads.
 class Packer {
  public:
   Packer(const kernels::Backend& backend, kernels::Precision precision, ThreadPool& pool,
-         uint64_t all_bytes)
-      : backend_(backend), precision_(precision), pool_(pool), all_bytes_(all_bytes) {}
+         AlignedBuffer& memory)
+      : backend_(backend), precision_(precision), pool_(pool), memory_(memory) {}
 
   PackedMatrix Pack(const LinearView& view) {
-    PackedMatrix matrix(view, backend_, precision_);
+    PackedMatrix matrix(view, backend_, precision_, memory_.data() + done_bytes_);
     std::atomic<uint32_t> next{0};
     pool_.Run([&](uint32_t) {
       for (uint32_t p = next++; p < matrix.panels(); p = next++) matrix.PackPanel(view, p);
@@ -58,13 +69,14 @@ class Packer {
     const auto now = std::chrono::steady_clock::now();
     if (now - logged_ < kProgressInterval) return;
     logged_ = now;
-    LogInfo("packing weights", {{"mib_done", done_bytes_ >> 20}, {"mib_all", all_bytes_ >> 20}});
+    LogInfo("packing weights",
+            {{"mib_done", done_bytes_ >> 20}, {"mib_all", memory_.size() >> 20}});
   }
 
   const kernels::Backend& backend_;
   const kernels::Precision precision_;
   ThreadPool& pool_;
-  const uint64_t all_bytes_;
+  AlignedBuffer& memory_;
   uint64_t done_bytes_ = 0;
   std::chrono::steady_clock::time_point logged_ = std::chrono::steady_clock::now();
 };
@@ -82,21 +94,15 @@ void Embedding::Row(TokenId token, std::span<float> out) const {
 
 uint64_t PackedModelBytes(const ModelWeights& weights, const kernels::Backend& backend,
                           kernels::Precision precision) {
-  uint64_t bytes =
-      weights.embedding->data.size() + PackedMatrix::PackedBytes(weights.head, backend, precision);
-  for (const LayerWeights& layer : weights.layers) {
-    for (const MatrixPair& matrix : kMatrices) {
-      bytes += PackedMatrix::PackedBytes(layer.*matrix.stored, backend, precision);
-    }
-  }
-  return bytes;
+  return weights.embedding->data.size() + MatrixBytes(weights, backend, precision);
 }
 
 PackedModel PackModel(const ModelWeights& weights, const kernels::Backend& backend,
                       kernels::Precision precision, ThreadPool& pool) {
   PackedModel model;
   model.bytes = PackedModelBytes(weights, backend, precision);
-  Packer packer(backend, precision, pool, model.bytes);
+  model.memory = AlignedBuffer(MatrixBytes(weights, backend, precision));
+  Packer packer(backend, precision, pool, model.memory);
   model.embedding = Embedding(*weights.embedding);
   for (const LayerWeights& stored : weights.layers) {
     PackedLayer& layer = model.layers.emplace_back();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/model/aligned_buffer.h"
 #include "common/model/packed_matrix.h"
 #include "common/model/thread_pool.h"
 
@@ -35,6 +36,7 @@ struct PackedLayer {
 };
 
 struct PackedModel {
+  AlignedBuffer memory;  // of all matrices: huge pages, one walk per token
   Embedding embedding;
   std::vector<PackedLayer> layers;
   std::vector<float> final_norm;  // [hidden]

@@ -12,7 +12,8 @@ namespace {
 using kernels::kAttentionRows;
 using kernels::kSegmentTokens;
 
-constexpr uint32_t kRowSplitMin = 48;
+// From this many rows per thread on, each thread has four tiles of its own.
+constexpr uint32_t kRowSplitMin = 24;
 // Rows of an item that is not split: each segment's KV is then read from the
 // L2 cache by all but the first of its tiles.
 constexpr uint32_t kItemRows = 4 * kAttentionRows;
@@ -124,7 +125,7 @@ absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::M
         "a step of %u tokens; from 1 to %u are possible", step.rows.size(), max_tokens));
   }
   step.tiles = kernels::RowTiles(static_cast<uint32_t>(step.rows.size()));
-  step.by_rows = step.rows.size() >= kRowSplitMin;
+  step.by_rows = step.rows.size() >= std::max(2u, threads) * size_t{kRowSplitMin};
   PlanAttention(step, config, threads);
   return step;
 }

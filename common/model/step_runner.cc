@@ -13,13 +13,13 @@ using kernels::RowTiles;
 
 constexpr size_t kLine = 64;
 
-// The part of the next panel that tile `index` of `count` prefetches.
+// The part of a panel that tile `index` of `count` prefetches for later.
 struct NextPart {
   const std::byte* data = nullptr;
   size_t bytes = 0;
 };
-NextPart NextPartOf(const PackedMatrix& matrix, uint32_t next_panel, uint32_t end_panel,
-                    uint32_t index, uint32_t count) {
+NextPart PartOfPanel(const PackedMatrix& matrix, uint32_t next_panel, uint32_t end_panel,
+                     uint32_t index, uint32_t count) {
   if (next_panel >= end_panel) return {};
   const size_t share = (matrix.panel_bytes() / count + kLine - 1) / kLine * kLine;
   const size_t begin = std::min(share * index, matrix.panel_bytes());
@@ -105,7 +105,9 @@ void StepRunner::RunLayer(uint32_t layer) {
   Attend(layer);
   AttentionOut(weights, formats.attention_out);
   NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
-  Ffn(weights, formats);
+  GateAndUp(weights, formats);
+  MultiplyAddToX(weights.down, work_.ffn_out, false);
+  WaitUnlessByRows();
 }
 
 void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& formats,
@@ -134,7 +136,7 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const NextPart next =
-          NextPartOf(matrix, panel + 1, panels.end, tile - tiles.begin, tiles.size());
+          PartOfPanel(matrix, panel + 1, panels.end, tile - tiles.begin, tiles.size());
       format.Multiply(matrix.panel(panel), matrix.inputs(),
                       in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
                       step_.tiles.size(tile), out, next.data, next.bytes);
@@ -227,28 +229,35 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
   WaitUnlessByRows();
 }
 
-void StepRunner::Ffn(const PackedLayer& layer, const LayerFormats& formats) {
-  alignas(kLine) float gate[kTileRows * kPanelOutputs];
-  const kernels::LinearFormat& gate_format = layer.gate.format();
-  const RowTiles& tiles = step_.tiles;
-  // Every gate panel is followed by the up panel of the same columns, and both
-  // become a group of the down projection's input while they are in the cache.
-  Multiply(layer.up, work_.ffn_in, OwnCopy(tiles), [&](uint32_t tile, uint32_t panel, float* up) {
-    const uint32_t rows = tiles.size(tile);
-    gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
-                         work_.ffn_in.tile(gate_format.activation(), Slot(tiles, tile)), rows, gate,
-                         nullptr, 0);
-    context_.backend.swiglu({gate, rows * kPanelOutputs}, {up, rows * kPanelOutputs},
-                            {up, rows * kPanelOutputs});
-    for (uint32_t r = 0; r < rows; ++r) {
-      work_.ffn_out.PackGroup(formats.ffn_out, tile, rows, r, panel, up + r * kPanelOutputs);
-      if (panel + 1 == layer.up.panels()) {
-        work_.ffn_out.PackZeros(formats.ffn_out, tile, rows, r, panel + 1);
+// Every up panel is followed by the gate panel of the same columns, and both
+// become a group of the down projection's input while they are in the cache.
+void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats) {
+  alignas(kLine) float gate[kTileRows * kPanelOutputs], up[kTileRows * kPanelOutputs];
+  const kernels::LinearFormat &gate_format = layer.gate.format(), &up_format = layer.up.format();
+  const Range panels = Panels(layer.up.panels()), tiles = MultipliedTiles();
+  for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
+      const uint32_t rows = step_.tiles.size(tile), slot = Slot(step_.tiles, tile);
+      const uint32_t index = tile - tiles.begin;
+      NextPart next;  // the first tile brings in the whole gate panel
+      if (index == 0) next = {layer.gate.panel(panel), layer.gate.panel_bytes()};
+      up_format.Multiply(layer.up.panel(panel), layer.up.inputs(),
+                         work_.ffn_in.tile(up_format.activation(), slot), rows, up, next.data,
+                         next.bytes);
+      next = PartOfPanel(layer.up, panel + 1, panels.end, index, tiles.size());
+      gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
+                           work_.ffn_in.tile(gate_format.activation(), slot), rows, gate, next.data,
+                           next.bytes);
+      const size_t values = size_t{rows} * kPanelOutputs;
+      context_.backend.swiglu({gate, values}, {up, values}, {up, values});
+      for (uint32_t r = 0; r < rows; ++r) {
+        work_.ffn_out.PackGroup(formats.ffn_out, tile, rows, r, panel, up + r * kPanelOutputs);
+        if (panel + 1 == layer.up.panels()) {
+          work_.ffn_out.PackZeros(formats.ffn_out, tile, rows, r, panel + 1);
+        }
       }
     }
-  });
-  WaitUnlessByRows();
-  MultiplyAddToX(layer.down, work_.ffn_out, false);
+  }
   WaitUnlessByRows();
 }
 
@@ -263,7 +272,7 @@ void StepRunner::Head() {
   const Range panels = Part(head.panels(), thread_, threads_);
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
-      const NextPart next = NextPartOf(head, panel + 1, panels.end, tile, tiles.count());
+      const NextPart next = PartOfPanel(head, panel + 1, panels.end, tile, tiles.count());
       format.Multiply(head.panel(panel), head.inputs(),
                       work_.head_in.tile(format.activation(), Slot(tiles, tile)), tiles.size(tile),
                       out, next.data, next.bytes);

@@ -53,7 +53,7 @@ class StepRunner final {
   void AppendKv(uint32_t layer);
   void Attend(uint32_t layer);
   void AttentionOut(const PackedLayer& layer, const FormatSet& formats);
-  void Ffn(const PackedLayer& layer, const LayerFormats& formats);
+  void GateAndUp(const PackedLayer& layer, const LayerFormats& formats);
   void Head();
 
   // Normalizes rows of x (`rows` names them; empty: all in order) into `out`.
