@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams an answer of a Baton router; made from proto/ alone.
 
-    python3 -m venv venv && venv/bin/pip install grpcio-tools
-    venv/bin/python -m grpc_tools.protoc -I proto --python_out=client/python \\
-        --grpc_python_out=client/python baton/v1/types.proto baton/v1/inference.proto
-    venv/bin/python client/python/generate.py 127.0.0.1:8500 "What is the capital of France?"
+    python3 -m venv build/venv && build/venv/bin/pip install grpcio-tools && mkdir -p build/python
+    build/venv/bin/python -m grpc_tools.protoc -I proto --python_out=build/python \\
+        --grpc_python_out=build/python baton/v1/types.proto baton/v1/inference.proto
+    PYTHONPATH=build/python build/venv/bin/python client/python/generate.py \\
+        127.0.0.1:8500 "What is the capital of France?"
 
 With --prompt-ids the second argument is a list of token ids: 1,2,3.
 """

@@ -6,9 +6,11 @@
 
 namespace baton::testing {
 
-ScriptedRouter::ScriptedRouter(Script script) : script_(std::move(script)) {
+ScriptedRouter::ScriptedRouter(Script script,
+                               const std::shared_ptr<grpc::ServerCredentials>& credentials)
+    : script_(std::move(script)) {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
 }

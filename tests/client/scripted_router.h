@@ -19,7 +19,9 @@ class ScriptedRouter final : public v1::Inference::Service {
   using Writer = grpc::ServerWriter<v1::GenerateResponse>;
   using Script = std::function<grpc::Status(grpc::ServerContext*, Writer*)>;
 
-  explicit ScriptedRouter(Script script);
+  explicit ScriptedRouter(Script script,
+                          const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                              grpc::InsecureServerCredentials());
   ~ScriptedRouter() override;
 
   int port() const { return port_; }
