@@ -85,7 +85,7 @@ bring_up() {
   launch router baton-router --model "$model" --listen "127.0.0.1:$port" \
     --transport "$transport" --port-file "$dir/router.ports" "${router_flags[@]}"
   wait_for_file "$dir/router.ports" router "$deadline" || return 1
-  sed -n 's/^listen=//p' "$dir/router.ports" >"$dir/router.address"
+  sed -n 's/.*"listen":"\([^"]*\)".*/\1/p' "$dir/router.ports" >"$dir/router.address"
   local router
   router=$(cat "$dir/router.address")
   for ((i = 0; i < prefill; ++i)); do
@@ -98,6 +98,23 @@ bring_up() {
   done
   for name in $(names); do
     wait_for_file "$dir/$name.ports" "$name" "$deadline" || return 1
+  done
+  wait_for_workers "$router" "$deadline"
+}
+
+# Until the router counts every worker among its own.
+wait_for_workers() {  # ROUTER DEADLINE
+  local status name missing
+  while true; do
+    status=$("$BATON_BIN/baton" status --router "$1" --json 2>/dev/null || true)
+    missing=
+    for name in $(names); do
+      [ "$name" = router ] || [[ $status == *"\"$name\""* ]] || missing="$missing $name"
+    done
+    [ -n "$missing" ] || return 0
+    for name in $missing; do alive "$dir/$name.pid" || { why "$name"; return 1; }; done
+    [ $SECONDS -lt "$2" ] || { say "not attached to the router after $timeout s:$missing"; for name in $missing; do why "$name"; done; return 1; }
+    sleep 0.05
   done
 }
 

@@ -9,7 +9,7 @@ set -euo pipefail
 BATON_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BATON_CACHE_DIR=${BATON_CACHE_DIR:-$HOME/.cache/baton}
 # shellcheck disable=SC2034  # used by the scripts that source this
-BATON_BIN=$BATON_ROOT/build/release/bin
+BATON_BIN=${BATON_BIN:-$BATON_ROOT/build/release/bin}
 export BATON_CACHE_DIR
 
 say() { printf '%s\n' "$*" >&2; }
