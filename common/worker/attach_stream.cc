@@ -17,28 +17,31 @@ constexpr absl::Duration kWriteTimeout = absl::Seconds(10);
 
 }  // namespace
 
-std::shared_ptr<AttachStream> AttachStream::Open(v1::Registry::Stub* stub, uint64_t owner,
-                                                 v1::Hello hello, AssignSink* sink,
+std::shared_ptr<AttachStream> AttachStream::Make(uint64_t owner, AssignSink* sink,
                                                  std::function<void()> changed) {
   std::shared_ptr<AttachStream> stream(new AttachStream(owner, sink, std::move(changed)));
-  stream->context_.set_wait_for_ready(true);
-  stub->async()->Attach(&stream->context_, stream.get());
-  // Writes start on the engine's thread; the hold keeps OnDone from coming in
-  // between. It is given back when reading has ended.
-  stream->AddHold();
-  stream->StartRead(&stream->incoming_);
-  {
-    absl::MutexLock lock(&stream->mutex_);
-    stream->self_ = stream;
-    stream->outbox_.AddHello(std::move(hello));
-    stream->WriteNextLocked();
-  }
-  stream->StartCall();
+  absl::MutexLock lock(&stream->mutex_);
+  stream->self_ = stream;
   return stream;
 }
 
 AttachStream::AttachStream(uint64_t owner, AssignSink* sink, std::function<void()> changed)
     : owner_(owner), sink_(sink), changed_(std::move(changed)) {}
+
+void AttachStream::Start(v1::Registry::Stub* stub, v1::Hello hello) {
+  context_.set_wait_for_ready(true);
+  stub->async()->Attach(&context_, this);
+  // Writes start on the engine's thread; the hold keeps OnDone from coming in
+  // between. It is given back when reading has ended.
+  AddHold();
+  StartRead(&incoming_);
+  {
+    absl::MutexLock lock(&mutex_);
+    outbox_.AddHello(std::move(hello));
+    WriteNextLocked();
+  }
+  StartCall();
+}
 
 AttachStream::State AttachStream::state() const {
   absl::MutexLock lock(&mutex_);

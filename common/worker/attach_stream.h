@@ -43,12 +43,14 @@ class AttachStream final : private grpc::ClientBidiReactor<v1::WorkerMessage, v1
     absl::Status status;  // at kDone
   };
 
-  // Starts a stream that waits for the connection. `owner` names it in the
-  // engine and is never used again. `changed` is called whenever state()
-  // changes, on gRPC's threads. `sink` must live until kDone.
-  static std::shared_ptr<AttachStream> Open(v1::Registry::Stub* stub, uint64_t owner,
-                                            v1::Hello hello, AssignSink* sink,
+  // `owner` names the stream in the engine and is never used again. `changed`
+  // is called whenever state() changes, on gRPC's threads. `sink` must live
+  // until kDone.
+  static std::shared_ptr<AttachStream> Make(uint64_t owner, AssignSink* sink,
                                             std::function<void()> changed);
+
+  // Begins; waits for the connection as long as it takes. Call it once.
+  void Start(v1::Registry::Stub* stub, v1::Hello hello);
 
   uint64_t owner() const { return owner_; }
   State state() const;

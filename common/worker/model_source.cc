@@ -2,8 +2,10 @@
 #include "common/worker/model_source.h"
 
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/kv/layout.h"
 #include "common/model/fake/fake_model.h"
+#include "common/model/load.h"
 
 namespace baton::worker {
 namespace {
@@ -25,7 +27,15 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeFake(const Options& options) {
 
 absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) {
   if (options.model == "fake") return MakeFake(options);
-  return absl::UnimplementedError("only --model fake");
+  BATON_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::OpenCheckpoint(options.model));
+  model::LoadOptions load;
+  load.precision =
+      options.precision == "exact" ? model::Precision::kExact : model::Precision::kFast;
+  BATON_ASSIGN_OR_RETURN(load.kv_type, kv::ParseKvType(options.kv_dtype));
+  load.threads = options.threads;
+  load.isa = options.isa;
+  load.max_step_tokens = StepTokens(options);
+  return model::LoadModel(*checkpoint, load);
 }
 
 }  // namespace baton::worker

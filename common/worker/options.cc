@@ -56,7 +56,7 @@ void AddFlags(config::CommandLine& line, Options* options) {
                  "Type of the KV cache; exact always takes f32");
   line.Add("Model", "threads", &options->threads,
            "Compute threads; 0: what CPU affinity and cgroup quota allow");
-  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512 or generic");
+  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, generic or ref");
 
   line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");
   line.Add("Capacity", "kv-memory", &options->kv_memory,

@@ -102,9 +102,11 @@ bool RouterLink::Stopping() {
 
 void RouterLink::Run() {
   while (!Stopping()) {
-    std::shared_ptr<AttachStream> stream = AttachStream::Open(
-        stub_.get(), NextOwner(), hooks_.hello(), hooks_.sink, [this] { Wake(); });
+    const std::shared_ptr<AttachStream> stream =
+        AttachStream::Make(NextOwner(), hooks_.sink, [this] { Wake(); });
+    // Known before it can bring work, so that no answer lacks its stream.
     hooks_.opened(stream);
+    stream->Start(stub_.get(), hooks_.hello());
     const AttachStream::State last = Serve(*stream);
     hooks_.closed(stream->owner());
     const absl::Time again = absl::Now() + PauseAfter(last);
@@ -196,8 +198,12 @@ void RouterLink::LogEnd(const absl::Status& status) {
   const std::string text = status.ToString();
   if (text == last_logged_) return;
   last_logged_ = text;
-  LogWarning("not attached to router",
-             {{"router", address_}, {"reason", text}, {"hint", WhatToChange(status)}});
+  const std::string hint = WhatToChange(status);
+  if (hint.empty()) {
+    LogWarning("not attached to router", {{"router", address_}, {"reason", text}});
+  } else {
+    LogWarning("not attached to router", {{"router", address_}, {"reason", text}, {"hint", hint}});
+  }
 }
 
 }  // namespace baton::worker

@@ -117,6 +117,8 @@ void RouterLinks::Closed(uint64_t owner) {
 }
 
 void RouterLinks::TellAttached() {
+  // In order: the last count told is the last one true.
+  absl::MutexLock order(&tell_mutex_);
   int count = 0;
   {
     absl::MutexLock lock(&mutex_);

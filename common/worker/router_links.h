@@ -69,6 +69,7 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   std::atomic<bool> draining_{false};
   std::vector<std::unique_ptr<RouterLink>> links_;
 
+  absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, Attached> streams_ ABSL_GUARDED_BY(mutex_);  // by owner
 };

@@ -110,7 +110,7 @@ void HandoffMetrics::Count(const std::string& transport, absl::StatusCode code, 
       .Increment();
   metrics_
       ->Counter("baton_worker_handoff_bytes_total", "KV bytes handed over, by transport",
-                Plus(labels_, "transport", transport))
+                Plus(labels_, "transport", transport.empty() ? "none" : transport))
       .Increment(static_cast<double>(bytes));
   if (code == absl::StatusCode::kOk) seconds_.Observe(absl::ToDoubleSeconds(elapsed));
 }

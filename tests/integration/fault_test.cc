@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// kill -9 of either worker at three moments: streams end once and soon, the
+// survivor is clean, and a new worker serves at once.
+#include <gtest/gtest.h>
+
+#include "tests/integration/requests.h"
+
+namespace baton::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+enum class Moment { kPrefill, kTransfer, kDecode };
+
+struct Fault {
+  const char* transport;
+  const char* victim;
+  Moment moment;
+};
+
+std::string NameOf(const Fault& fault) {
+  const char* moment = fault.moment == Moment::kPrefill    ? "InPrefill"
+                       : fault.moment == Moment::kTransfer ? "InTransfer"
+                                                           : "InDecode";
+  return std::string(fault.transport) + (fault.victim[0] == 'p' ? "Prefill" : "Decode") + moment;
+}
+
+std::vector<Fault> Faults() {
+  std::vector<Fault> faults;
+  for (const char* transport : {"shm", "tcp"}) {
+    for (const char* victim : {"prefill-1", "decode-1"}) {
+      for (const Moment moment : {Moment::kPrefill, Moment::kTransfer, Moment::kDecode}) {
+        faults.push_back({transport, victim, moment});
+      }
+    }
+  }
+  return faults;
+}
+
+class KillTest : public ::testing::TestWithParam<Fault> {
+ protected:
+  // Slow where the moment lies, so that the kill meets it.
+  static ClusterOptions Options(const Fault& fault) {
+    ClusterOptions options;
+    options.worker_flags = {"--transport", fault.transport, "--chunk-tokens", "64"};
+    options.decode_flags = {"--fake-step-delay", "10ms"};
+    if (fault.moment == Moment::kPrefill) {
+      options.prefill_flags = {"--fake-token-delay", "500us"};
+    } else if (fault.moment == Moment::kTransfer) {
+      options.prefill_flags = {"--fault", "delay-put=1,delay=20s"};
+    }
+    return options;
+  }
+
+  static bool Reached(Moment moment, Running& one) {
+    switch (moment) {
+      case Moment::kPrefill:
+        return true;
+      case Moment::kTransfer:
+        return one.tokens() == 1;
+      case Moment::kDecode:
+        return one.tokens() > 3;
+    }
+    return false;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, KillTest, ::testing::ValuesIn(Faults()),
+                         [](const auto& instance) { return NameOf(instance.param); });
+
+TEST_P(KillTest, StreamsEndOnceSurvivorIsCleanAndNewWorkerServes) {
+  const Fault& fault = GetParam();
+  auto cluster = Cluster::Start(Options(fault));
+  ASSERT_NE(cluster, nullptr);
+
+  // The shortest of four prompts goes first, so in prefill the others are
+  // queued. The fault delays the first transfer alone.
+  const uint32_t requests = fault.moment == Moment::kTransfer ? 1 : 4;
+  const uint32_t prompt = fault.moment == Moment::kPrefill ? 2000 : 200;
+  std::vector<std::unique_ptr<Running>> running;
+  for (uint32_t i = 0; i < requests; ++i) {
+    running.push_back(std::make_unique<Running>(
+        cluster->client(), MakeRequest(RandomPrompt(prompt + i, i), 60, Path::kSplit)));
+  }
+  if (fault.moment == Moment::kPrefill) {
+    ASSERT_TRUE(Eventually([&] {
+      const auto [status, state] = cluster->client().GetClusterStatus();
+      return state.running_requests == 4 && state.workers.size() == 2 &&
+             state.workers[0].kv_blocks_requests + state.workers[1].kv_blocks_requests > 0;
+    })) << cluster->Describe();
+  }
+  for (auto& one : running) {
+    ASSERT_TRUE(Eventually([&] { return Reached(fault.moment, *one); })) << cluster->Logs();
+  }
+
+  const auto killed = std::chrono::steady_clock::now();
+  cluster->KillWorker(fault.victim);
+  const bool unharmed = fault.moment == Moment::kDecode && fault.victim[0] == 'p';
+  for (auto& one : running) {
+    const Result result = one->Get();
+    if (unharmed) {  // the baton was passed
+      EXPECT_TRUE(result.status.ok()) << result.status.message;
+      EXPECT_EQ(result.token_ids, RightAnswer(one->request()));
+    } else {
+      EXPECT_EQ(result.status.code, StatusCode::kUnavailable) << result.status.message;
+      EXPECT_LT(one->ended() - killed, milliseconds(1000));
+    }
+  }
+  EXPECT_TRUE(cluster->AwaitWorker(fault.victim, false));
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe() << cluster->Logs();
+
+  // Without the fault this time.
+  if (fault.moment == Moment::kTransfer && fault.victim[0] == 'd') {
+    cluster->KillWorker("prefill-1");
+    EXPECT_TRUE(cluster->AwaitWorker("prefill-1", false));
+    ASSERT_TRUE(cluster->StartWorker("prefill-1", {"--fault", ""}));
+    EXPECT_TRUE(cluster->AwaitWorker("prefill-1"));
+  }
+  ASSERT_TRUE(cluster->StartWorker(fault.victim, fault.victim[0] == 'p'
+                                                     ? std::vector<std::string>{"--fault", ""}
+                                                     : std::vector<std::string>{}));
+  ASSERT_TRUE(cluster->AwaitWorker(fault.victim)) << cluster->Logs();
+  const Request request = MakeRequest(RandomPrompt(100, 77), 10, Path::kSplit);
+  const Result result = cluster->client().Generate(request);
+  EXPECT_TRUE(result.status.ok()) << result.status.message;
+  EXPECT_EQ(result.token_ids, RightAnswer(request));
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+}
+
+class TransferFaultTest : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(All, TransferFaultTest,
+                         ::testing::Values("fail-put=2", "corrupt-frame=2", "truncate-frame=2",
+                                           "kill-after-bytes=20000"));
+
+TEST_P(TransferFaultTest, BadTransferFailsItsRequestAloneAndTheNextIsRight) {
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterOptions options;
+    options.worker_flags = {"--transport", transport, "--chunk-tokens", "64"};
+    options.prefill_flags = {"--fault", GetParam()};
+    auto cluster = Cluster::Start(options);
+    ASSERT_NE(cluster, nullptr);
+    const Request request = MakeRequest(RandomPrompt(300, 5), 20, Path::kSplit);
+    const Result broken = cluster->client().Generate(request);
+    EXPECT_FALSE(broken.status.ok());
+    EXPECT_NE(broken.status.code, StatusCode::kCancelled) << broken.status.message;
+    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+    const Result whole = cluster->client().Generate(request);
+    EXPECT_TRUE(whole.status.ok()) << whole.status.message << cluster->Logs();
+    EXPECT_EQ(whole.token_ids, RightAnswer(request));
+  }
+}
+
+}  // namespace
+}  // namespace baton::testing
