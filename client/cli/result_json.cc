@@ -97,7 +97,8 @@ std::string TimingSummary(const Result& result) {
 
 std::string StatusLine(const Status& status) {
   std::string text = absl::StrCat(StatusCodeName(status.code), ": ", status.message);
-  if (!status.field.empty()) absl::StrAppend(&text, " (field ", status.field, ")");
+  const bool named = status.message.find(status.field) != std::string::npos;
+  if (!named) absl::StrAppend(&text, " (field ", status.field, ")");
   if (status.retry_after) {
     absl::StrAppend(&text, " (try again in ", status.retry_after->count(), " ms)");
   }

@@ -65,5 +65,17 @@ TEST(ResultJson, SummarySaysWhereTheTimeWent) {
             "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); p -> d over tcp");
 }
 
+TEST(StatusLine, NamesTheFieldOnce) {
+  Status status;
+  status.code = StatusCode::kInvalidArgument;
+  status.message = "is 0";
+  EXPECT_EQ(StatusLine(status), "INVALID_ARGUMENT: is 0");
+  status.field = "top_p";
+  EXPECT_EQ(StatusLine(status), "INVALID_ARGUMENT: is 0 (field top_p)");
+  status.message = "top_p: is 0";
+  status.retry_after = std::chrono::milliseconds(5);
+  EXPECT_EQ(StatusLine(status), "INVALID_ARGUMENT: top_p: is 0 (try again in 5 ms)");
+}
+
 }  // namespace
 }  // namespace baton::cli
