@@ -202,6 +202,21 @@ TEST(Handoff, ReceiverThatDoesNotKnowTheSequenceEndsIt) {
   pair.ExpectIdle();
 }
 
+TEST(Handoff, DestructionWaitsForTheSenderToLetGo) {
+  Pair pair({}, PoolOf(16), PoolOf(16));
+  pair.sender.SetFrozen(true);
+  const SequenceSpec spec = MakeSpec(1, std::vector<TokenId>(50, 1), 10);
+  pair.Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return pair.sender.calls().commits == 1; }));
+  auto destruction = std::async(std::launch::async, [&pair] { pair.prefill.reset(); });
+  EXPECT_EQ(destruction.wait_for(std::chrono::milliseconds(30)), std::future_status::timeout);
+  EXPECT_EQ(pair.prefill_heard.Of(spec.ref).ends, 0u);
+  pair.sender.SetFrozen(false);
+  destruction.get();
+  EXPECT_EQ(pair.prefill_heard.Of(spec.ref).ends, 1u);
+  EXPECT_EQ(pair.prefill_heard.Of(spec.ref).end.status.code(), StatusCode::kCancelled);
+}
+
 TEST(Handoff, EndOfAHandoffThatIsNotOpenIsIgnored) {
   Pair pair({}, PoolOf(16), PoolOf(16));
   pair.prefill->HandoffDone({1, 5}, absl::OkStatus(), "x", 1);
