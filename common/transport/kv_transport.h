@@ -99,8 +99,8 @@ struct Grant {
   uint64_t landing_id = 0;
   // Positions below it are cached here and must not be sent.
   uint32_t first_block = 0;
-  // [blocks - first_block]: where each block's bytes stand, all layers,
-  // BlockBytes() long.
+  // [BlocksForTokens(prompt_tokens) - first_block]: where each block's bytes
+  // stand, all layers, BlockBytes() long.
   std::vector<std::byte*> blocks;
 };
 
@@ -124,12 +124,13 @@ class KvLanding {
 
 struct ReceiverOptions {
   std::string receiver_id;
-  // Folder for the Unix socket of shm; empty: no shm. The path stays short
-  // (sockaddr_un holds 107 bytes).
+  // Folder for the Unix socket of shm, made when it is missing; empty: no shm.
+  // The path stays short (sockaddr_un holds 107 bytes).
   std::string socket_dir;
   // HOST:PORT to listen on for tcp, port 0 for any; empty: no tcp.
   std::string tcp_address;
-  // What peers are told to dial instead of tcp_address's host, when set.
+  // What peers are told to dial instead of tcp_address's host, when set; a name
+  // is resolved once, here, since senders dial numeric addresses only.
   std::string tcp_advertise_host;
   absl::Duration lease = absl::Seconds(10);
   uint32_t max_connections = 256;

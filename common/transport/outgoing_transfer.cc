@@ -70,7 +70,8 @@ absl::Status OutgoingTransfer::AddCommit(const CommitState& state, Done done) {
 
 absl::Status OutgoingTransfer::Grant(const baton::v1::TicketGranted& granted) {
   if (this->granted() || granted.ticket_id().size() != kTicketIdBytes ||
-      granted.first_block() > granted.block_count() || granted.block_count() > kMaxBlocks ||
+      granted.first_block() > granted.block_count() ||
+      granted.block_count() != kv::BlocksForTokens(request_.prompt_tokens) ||
       granted.lease_ms() == 0) {
     return absl::InvalidArgumentError("the receiver's grant makes no sense");
   }

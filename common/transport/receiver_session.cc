@@ -131,8 +131,14 @@ void ReceiverSession::OnReserved(uint64_t transfer, absl::StatusOr<Grant> grant)
   Incoming& incoming = it->second;
   incoming.stage = Stage::kOpen;
   if (!grant.ok()) return Refuse(transfer, grant.status());
+  const uint32_t needed = kv::BlocksForTokens(incoming.prompt_tokens);
+  const uint64_t got = uint64_t{grant->first_block} + grant->blocks.size();
   incoming.ticket = std::make_unique<Ticket>(epoch_, *std::move(grant), host_->layout());
   incoming.last_frame = EventLoop::Clock::now();
+  if (got != needed) {
+    return Refuse(transfer, absl::InternalError(absl::StrCat("a grant of ", got,
+                                                             " blocks for a prompt of ", needed)));
+  }
   host_->TicketOpened(incoming.ticket->landing_id(), id_, transfer);
   HandoffFrame frame;
   baton::v1::TicketGranted& granted = *frame.mutable_granted();

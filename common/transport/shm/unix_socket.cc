@@ -88,6 +88,7 @@ absl::StatusOr<Listener> ListenUnix(const ReceiverOptions& options) {
   BATON_ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
   Listener listener;
   BATON_ASSIGN_OR_RETURN(listener.socket, NewSocket());
+  mkdir(options.socket_dir.c_str(), 0700);  // mostly there already; bind says what is wrong
   BATON_RETURN_IF_ERROR(Bind(listener.socket, address, path));
   struct stat file {};
   lstat(path.c_str(), &file);

@@ -162,8 +162,9 @@ TEST_P(Cancel, DeadlineEndsAHandOffThatWaits) {
   Start();
   landing_->Hold(true);
   Outcome granted, commit;
-  const auto writer = Open(1, 64, granted.done(), absl::Now() + absl::Milliseconds(40));
+  const auto writer = Open(1, 64, granted.done(), absl::Now() + absl::Milliseconds(250));
   writer->Commit({}, commit.done());
+  ASSERT_TRUE(landing_->WaitAsked(1));
   EXPECT_EQ(granted.Wait().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(commit.Wait().code(), absl::StatusCode::kDeadlineExceeded);
   landing_->ReleaseHeld();
@@ -171,13 +172,13 @@ TEST_P(Cancel, DeadlineEndsAHandOffThatWaits) {
 }
 
 TEST_P(Cancel, SlowPrefillKeepsItsLease) {
-  receiver_options_.lease = absl::Milliseconds(60);
+  receiver_options_.lease = absl::Milliseconds(300);
   Start();
   PromptKv prompt(layout_, 2, 1);
   Outcome granted, commit;
   const auto writer = Open(1, prompt.tokens(), granted.done());
   ASSERT_EQ(granted.Wait(), absl::OkStatus());
-  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
   writer->Put(prompt.all(), prompt.Sources(prompt.all()), [](const absl::Status&) {});
   writer->Commit({}, commit.done());
   EXPECT_EQ(commit.Wait(), absl::OkStatus());

@@ -79,7 +79,7 @@ TEST_P(Connect, NobodyThereIsUnavailableAndTheNextOpenTriesAgain) {
 
 TEST_P(Connect, ReceiverThatNeverAnswersTheHelloTimesOut) {
   StartReceiver();  // only for its folder
-  sender_options_.connect_timeout = absl::Milliseconds(50);
+  sender_options_.connect_timeout = absl::Milliseconds(200);
   StartSender();
   // A listener whose connections nobody accepts.
   UniqueFd mute(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -41,6 +41,7 @@ class FakeLanding final : public KvLanding {
 
  public:
   using Block = std::vector<std::byte>;
+  static constexpr uint32_t kMostTokens = 10'000;
 
   explicit FakeLanding(const kv::KvLayout& layout) : layout_(layout) {}
 
@@ -116,7 +117,7 @@ class FakeLanding final : public KvLanding {
     return WaitFor([&] { return committed_.size() >= n; });
   }
   bool WaitGranted(size_t n) {
-    return WaitFor([&] { return blocks_.size() >= n; });
+    return WaitFor([&] { return answered_ >= n; });
   }
 
   size_t granted() {
@@ -153,6 +154,10 @@ class FakeLanding final : public KvLanding {
         answer = refusal_;
         return;
       }
+      if (request.prompt_tokens > kMostTokens) {
+        answer = absl::ResourceExhaustedError("more tokens than any test asks for");
+        return;
+      }
       Grant grant;
       grant.landing_id = next_id_++;
       grant.first_block = first_block_;
@@ -169,7 +174,10 @@ class FakeLanding final : public KvLanding {
       ids_[request.handoff_key] = grant.landing_id;
       answer = std::move(grant);
     });
+    const bool reserved = answer.ok();
     granted(std::move(answer));
+    // Only now: who hears of the grant may revoke it.
+    Locked([&] { answered_ += reserved ? 1 : 0; });
   }
 
   const kv::KvLayout layout_;
@@ -180,7 +188,7 @@ class FakeLanding final : public KvLanding {
   uint64_t reuse_ = 0;
   absl::Status refusal_, commit_refusal_;
   uint64_t next_id_ = 1;
-  size_t asked_ = 0, abort_calls_ = 0;
+  size_t asked_ = 0, answered_ = 0, abort_calls_ = 0;
   std::vector<std::unique_ptr<Block>> memory_;
   std::map<uint64_t, std::vector<std::byte*>> blocks_;
   std::map<std::string, uint64_t> ids_;

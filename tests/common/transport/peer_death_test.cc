@@ -116,7 +116,7 @@ TEST_P(PeerDeath, SenderKilledInTheMiddleOfAPut) {
 
 TEST_P(PeerDeath, FrozenSenderLosesItsLease) {
   ChildProcess child([this] { SenderLife(1); });
-  receiver_options_.lease = absl::Milliseconds(100);
+  receiver_options_.lease = absl::Milliseconds(300);
   StartReceiver();
   to_child_.Write(Address());
   ASSERT_EQ(from_child_.Read(), "ready");

@@ -2,6 +2,7 @@
 // How fast KV travels from one process's memory into another's blocks, both
 // checksums included: prints GB/s and the time from the last put to the commit.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -20,11 +21,20 @@ class Throughput : public TransportTest {
   }
 };
 
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
   constexpr int kRounds = 12;
   Start();
   PromptKv prompt(layout_, 48, 1);
-  double best = 0, sum_seconds = 0;
+  double best = 0, sum_seconds = 0, cpu_seconds = 0;
   double tail_ms = 0;
   for (int round = 0; round < kRounds; ++round) {
     Outcome granted, commit;
@@ -32,6 +42,7 @@ TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
     const auto writer = Open(round, prompt.tokens(), granted.done());
     ASSERT_EQ(granted.Wait(), absl::OkStatus());
     std::vector<Outcome> puts(layout_.layers);
+    const double cpu_before = CpuSeconds();
     const absl::Time begin = absl::Now();
     for (uint32_t l = 0; l < layout_.layers; ++l) {
       const PutRange range{l, l + 1, 0, prompt.count()};
@@ -45,13 +56,16 @@ TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
     if (round == 0) continue;  // warms the pages up
     best = std::max(best, static_cast<double>(writer->bytes()) / seconds / 1e9);
     sum_seconds += seconds;
+    cpu_seconds += CpuSeconds() - cpu_before;
     tail_ms += absl::ToDoubleMilliseconds(absl::Now() - last_put);
   }
   const double bytes = static_cast<double>(layout_.BlockBytes()) * prompt.count();
+  const double moved = bytes * (kRounds - 1) / 1e9;
   std::printf(
-      "%s: %.2f GB/s on average, best %.2f (%.1f MB a prompt), last put to commit %.2f ms\n",
-      GetParam().c_str(), bytes * (kRounds - 1) / sum_seconds / 1e9, best, bytes / 1e6,
-      tail_ms / (kRounds - 1));
+      "%s: %.2f GB/s on average, best %.2f; %.2f s of CPU per GB, both sides; last put to commit "
+      "%.2f ms (%.1f MB a prompt)\n",
+      GetParam().c_str(), moved / sum_seconds, best, cpu_seconds / moved, tail_ms / (kRounds - 1),
+      bytes / 1e6);
   EXPECT_TRUE(prompt.Equals(landing_->blocks(1)));
 }
 
