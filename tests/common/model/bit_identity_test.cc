@@ -8,12 +8,9 @@
 #include <limits>
 
 #include "tests/common/model/model_runner.h"
-#include "tests/testing/test_data.h"
 
 namespace baton::model {
 namespace {
-
-using baton::testing::SharedData;
 
 struct Case {
   std::string isa;
@@ -23,10 +20,6 @@ struct Case {
 
 class BitIdentityTest : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override {
-    root_ = SharedData("models/own-glm");
-    BATON_NEED_DATA(root_);
-  }
   LoadOptions options(uint32_t threads) const {
     LoadOptions options = Options(GetParam().isa, GetParam().precision, threads);
     options.kv_type = GetParam().kv_type;
@@ -35,8 +28,6 @@ class BitIdentityTest : public ::testing::TestWithParam<Case> {
   bool slow() const { return GetParam().isa == "ref"; }
 
   static constexpr uint32_t kLength = 300;  // beyond one attention segment
-
-  std::string root_;
 };
 
 bool SameBits(std::span<const float> a, std::span<const float> b) {
@@ -46,7 +37,7 @@ bool SameBits(std::span<const float> a, std::span<const float> b) {
 TEST_P(BitIdentityTest, ChunkSizesThreadsAndBlockOrders) {
   std::vector<float> expected;
   for (uint32_t threads : {2u, 1u}) {
-    ModelRunner runner(root_, options(threads));
+    ModelRunner runner("embedded", options(threads));
     ASSERT_TRUE(runner.ok());
     const auto tokens = RandomTokens(kLength, runner.vocabulary(), 1);
     for (uint32_t chunk : {512u, 5u, 31u, 32u, 100u}) {
@@ -63,7 +54,7 @@ TEST_P(BitIdentityTest, ChunkSizesThreadsAndBlockOrders) {
 // One token at a time, over the border of a block and of a segment.
 TEST_P(BitIdentityTest, DecodingAfterAPromptOfAnyLength) {
   for (uint32_t threads : {2u, 1u}) {
-    ModelRunner runner(root_, options(threads));
+    ModelRunner runner("embedded", options(threads));
     ASSERT_TRUE(runner.ok());
     const auto tokens = RandomTokens(270, runner.vocabulary(), 2);
     TestSequence whole = runner.NewSequence(270, 1);
@@ -112,7 +103,7 @@ Batch MakeBatch(ModelRunner& runner, uint32_t count, uint32_t long_chunk) {
 
 TEST_P(BitIdentityTest, BatchesOfDecodingAndPrefillingSequences) {
   for (uint32_t threads : {2u, 1u}) {
-    ModelRunner runner(root_, options(threads), 256);
+    ModelRunner runner("embedded", options(threads), 256);
     ASSERT_TRUE(runner.ok());
     const uint32_t width = runner.vocabulary();
     for (const auto& [count, long_chunk] :
@@ -134,7 +125,7 @@ TEST_P(BitIdentityTest, BatchesOfDecodingAndPrefillingSequences) {
 }
 
 TEST_P(BitIdentityTest, StaleNanInReusedBlocksIsNeverRead) {
-  ModelRunner runner(root_, options(1));
+  ModelRunner runner("embedded", options(1));
   ASSERT_TRUE(runner.ok());
   const auto tokens = RandomTokens(70, runner.vocabulary(), 5);
   std::vector<float> expected;
@@ -152,7 +143,7 @@ TEST_P(BitIdentityTest, StaleNanInReusedBlocksIsNeverRead) {
 }
 
 TEST_P(BitIdentityTest, NanOfOneSequenceStaysInIt) {
-  ModelRunner runner(root_, options(2), 128);
+  ModelRunner runner("embedded", options(2), 128);
   ASSERT_TRUE(runner.ok());
   const Batch batch = MakeBatch(runner, 4, 1);
   const auto slices = Slices(batch);

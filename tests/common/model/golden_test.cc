@@ -16,6 +16,7 @@ namespace {
 using baton::testing::Npy;
 using baton::testing::ReadNpy;
 using baton::testing::SharedData;
+using baton::testing::TestData;
 
 nlohmann::json ReadJson(const std::string& path) {
   std::ifstream file(path);
@@ -95,11 +96,9 @@ TEST_P(GoldenTest, TinyChatGlmKeysAfterRotationAndValues) {
 }
 
 TEST_P(GoldenTest, OwnGlmAnswersEveryCaseInEveryPrecision) {
-  const std::string root = SharedData("models/own-glm");
-  BATON_NEED_DATA(root);
-  const auto golden = ReadJson(root + "/golden.json");
+  const auto golden = ReadJson(TestData("own-glm/golden.json"));
   for (const Precision precision : {Precision::kExact, Precision::kFast}) {
-    ModelRunner runner(root, Options(GetParam(), precision, 1));
+    ModelRunner runner("embedded", Options(GetParam(), precision, 1));
     ASSERT_TRUE(runner.ok());
     for (const auto& item : golden["cases"]) {
       const auto greedy = item["greedy_ids"].get<std::vector<TokenId>>();
@@ -112,17 +111,15 @@ TEST_P(GoldenTest, OwnGlmAnswersEveryCaseInEveryPrecision) {
 }
 
 TEST_P(GoldenTest, OwnGlmForcedLogits) {
-  const std::string root = SharedData("models/own-glm");
-  BATON_NEED_DATA(root);
-  const auto item = ReadJson(root + "/golden.json")["cases"][9];
+  const auto item = ReadJson(TestData("own-glm/golden.json"))["cases"][9];
   auto ids = item["prompt_ids"].get<std::vector<TokenId>>();
   const auto greedy = item["greedy_ids"].get<std::vector<TokenId>>();
   ids.insert(ids.end(), greedy.begin(), greedy.end() - 1);
-  ModelRunner runner(root, exact());
+  ModelRunner runner("embedded", exact());
   ASSERT_TRUE(runner.ok());
   TestSequence sequence = runner.NewSequence(static_cast<uint32_t>(ids.size()));
   ExpectNear(runner.Feed(sequence, ids, 1024, LogitRows::kAll),
-             ReadNpy(root + "/logits_case9_forced.npy").values, 1e-4f, "case 9");
+             ReadNpy(TestData("own-glm/logits_case9_forced.npy")).values, 1e-4f, "case 9");
 }
 
 TEST_P(GoldenTest, StoriesGreedyIdsFromBothFormats) {

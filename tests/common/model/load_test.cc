@@ -6,19 +6,14 @@
 #include <set>
 
 #include "tests/common/model/model_runner.h"
-#include "tests/testing/test_data.h"
 
 namespace baton::model {
 namespace {
 
-using baton::testing::SharedData;
-
 class LoadTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string root = SharedData("models/own-glm");
-    BATON_NEED_DATA(root);
-    auto opened = checkpoint::OpenCheckpoint(root);
+    auto opened = checkpoint::OpenCheckpoint("embedded");
     ASSERT_TRUE(opened.ok()) << opened.status();
     checkpoint_ = *std::move(opened);
   }
