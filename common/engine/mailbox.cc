@@ -6,10 +6,10 @@
 namespace baton::engine {
 
 void Mailbox::Post(Command command) {
-  {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back(std::move(command));
-  }
+  // Notified under the lock: the command may be the one that lets the engine,
+  // and this object with it, go.
+  const std::lock_guard lock(mutex_);
+  commands_.push_back(std::move(command));
   posted_.notify_one();
 }
 
