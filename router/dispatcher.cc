@@ -156,9 +156,13 @@ void Dispatcher::CancelAssignment(SequenceKey key, absl::Time now) {
   Assignment* assignment = directory_.FindAssignment(key);
   if (assignment == nullptr) return;
   assignment->request = 0;
+  SendCancel(assignment->worker, key, now);
+}
+
+void Dispatcher::SendCancel(LinkId worker, SequenceKey key, absl::Time now) {
   v1::RouterMessage message;
   message.mutable_cancel()->set_sequence_key(key);
-  directory_.Find(assignment->worker)->link->Send(std::move(message), now);
+  directory_.Find(worker)->link->Send(std::move(message), now);
 }
 
 void Dispatcher::End(Request& request, const absl::Status& status, absl::Time now) {

@@ -89,6 +89,8 @@ class Dispatcher final {
     std::vector<v1::HandoffEndpoint> endpoints;
     std::string handoff_key;
     std::unique_ptr<Generation> generation;
+    // What the decode worker ended with, kept until the prefill worker's end.
+    std::optional<v1::SequenceEnd> decode_end;
   };
 
   void Arm(absl::Time time) { next_wake_ = std::min(next_wake_, time); }
@@ -96,7 +98,9 @@ class Dispatcher final {
   void Start(Request& request, const Pairing& pairing, absl::Time now);
   void SendAssign(Request& request, SequenceKey key, v1::Assign::Role role, absl::Time now);
   void Requeue(Request& request, absl::Time now);
+  // Nothing more is wanted of the sequence, its end included.
   void CancelAssignment(SequenceKey key, absl::Time now);
+  void SendCancel(LinkId worker, SequenceKey key, absl::Time now);
   void End(Request& request, const absl::Status& status, absl::Time now);
   void SendEvents(Request& request, absl::Time now);
 
@@ -104,6 +108,9 @@ class Dispatcher final {
   void OnAccepted(const v1::Accepted& accepted, absl::Time now);
   void OnStep(Worker& worker, const v1::StepOutput& step, absl::Time now);
   void OnSequenceEnd(const v1::SequenceEnd& end, absl::Time now);
+  // Keeps the decode worker's end while the prefill worker's is to come.
+  void HoldDecodeEnd(Request& request, const v1::SequenceEnd& end, absl::Time now);
+  void ApplyEnd(Request& request, Source source, const v1::SequenceEnd& end, absl::Time now);
   void LoseWorker(LinkId id, const absl::Status& reason, absl::Time now);
   // The live request of a sequence that `worker` has; null when it has ended.
   Request* FindBySequence(const Worker& worker, SequenceKey key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/dispatcher_thread.h"
 
-#include <future>
+#include <algorithm>
 #include <utility>
 
 #include "router/clock.h"
@@ -34,24 +34,24 @@ void DispatcherThread::Post(Task task) {
     const std::lock_guard lock(mutex_);
     if (stopping_) return;
     tasks_.push_back(std::move(task));
+    ++posted_;
   }
   wake_.notify_one();
 }
 
 void DispatcherThread::Run(Task task) {
-  std::promise<void> done;
-  Post([&](Dispatcher& dispatcher, absl::Time now) {
-    task(dispatcher, now);
-    done.set_value();
-  });
-  done.get_future().wait();
+  std::unique_lock lock(mutex_);
+  tasks_.push_back(std::move(task));
+  const uint64_t number = ++posted_;
+  wake_.notify_one();
+  progress_.wait(lock, [&] { return done_ >= number; });
 }
 
 bool DispatcherThread::WaitIdle(absl::Time deadline) {
   std::unique_lock lock(mutex_);
   while (!idle_) {
     if (SteadyNow() >= deadline) return false;
-    idle_changed_.wait_for(lock, Until(deadline));
+    progress_.wait_for(lock, Until(deadline));
   }
   return true;
 }
@@ -67,12 +67,14 @@ void DispatcherThread::Loop() {
     if (tasks.empty() && stopping_) return;
     lock.unlock();
     for (Task& task : tasks) task(*dispatcher_, SteadyNow());
+    const uint64_t ran = tasks.size();
     tasks.clear();
     dispatcher_->Tick(SteadyNow());
     if (ready != dispatcher_->ready()) on_ready_(ready = !ready);
     lock.lock();
+    done_ += ran;
     idle_ = dispatcher_->idle();
-    if (idle_) idle_changed_.notify_all();
+    progress_.notify_all();
   }
 }
 

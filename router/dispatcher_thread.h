@@ -29,7 +29,8 @@ class DispatcherThread final {
 
   // Dropped after the destructor has begun.
   void Post(Task task);
-  // Posts and waits for the end of the task. Not from the thread itself.
+  // Posts and waits until the task is done and WaitIdle knows of it. Not from
+  // the thread itself, and not once the destructor has begun.
   void Run(Task task);
   // False when requests are left at `deadline` (of SteadyNow()).
   bool WaitIdle(absl::Time deadline);
@@ -40,8 +41,9 @@ class DispatcherThread final {
   Dispatcher* const dispatcher_;
   const std::function<void(bool)> on_ready_;
   std::mutex mutex_;
-  std::condition_variable wake_, idle_changed_;
+  std::condition_variable wake_, progress_;
   std::vector<Task> tasks_;
+  uint64_t posted_ = 0, done_ = 0;  // tasks so far
   bool stopping_ = false;
   bool idle_ = true;
   std::thread thread_;

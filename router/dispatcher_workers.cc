@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dispatcher's side towards workers.
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -122,24 +123,50 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
   }
 }
 
+// Both workers end their sequence of a split request, and the two ends come on
+// streams of their own in any order. The prefill worker's decides when it ended
+// the answer itself (with token 0), or when its failure is why the decode
+// worker's sequence was called off.
 void Dispatcher::OnSequenceEnd(const v1::SequenceEnd& end, absl::Time now) {
   const RequestKey key = directory_.FindAssignment(end.sequence_key())->request;
   directory_.Release(end.sequence_key());
   const auto found = requests_.find(key);
   if (found == requests_.end()) return;
   Request& request = found->second;
-  if (!request.generation->finished()) {
-    const Source source =
-        end.sequence_key() == request.decode_key ? Source::kDecode : Source::kPrefill;
-    const absl::Status status = request.generation->OnEnd(source, end, now);
-    if (!status.ok()) {
-      for (v1::GenerateResponse& event : request.generation->TakeEvents()) {
-        request.out->Send(std::move(event), now);
-      }
-      return End(request, status, now);
-    }
+  if (request.generation->finished()) return SendEvents(request, now);
+  if (end.sequence_key() == request.decode_key) {
+    const bool prefill_runs = request.state == State::kRunning &&
+                              directory_.FindAssignment(request.prefill_key) != nullptr;
+    if (prefill_runs) return HoldDecodeEnd(request, end, now);
+    return ApplyEnd(request, Source::kDecode, end, now);
+  }
+  const std::optional<v1::SequenceEnd> decode = std::exchange(request.decode_end, std::nullopt);
+  const bool handed_off = end.code() == 0 && end.handed_off();
+  const bool decides =
+      !decode || (end.code() == 0 && !handed_off) ||
+      (end.code() != 0 && decode->code() == static_cast<int>(absl::StatusCode::kCancelled));
+  if (decides) return ApplyEnd(request, Source::kPrefill, end, now);
+  // Never fails for a sequence that was handed over; it names the transport.
+  if (handed_off) request.generation->OnEnd(Source::kPrefill, end, now).IgnoreError();
+  ApplyEnd(request, Source::kDecode, *decode, now);
+}
+
+void Dispatcher::HoldDecodeEnd(Request& request, const v1::SequenceEnd& end, absl::Time now) {
+  request.decode_end = end;
+  if (end.code() != 0) {  // computing on would be for nothing
+    SendCancel(directory_.FindAssignment(request.prefill_key)->worker, request.prefill_key, now);
   }
   SendEvents(request, now);
+}
+
+void Dispatcher::ApplyEnd(Request& request, Source source, const v1::SequenceEnd& end,
+                          absl::Time now) {
+  const absl::Status status = request.generation->OnEnd(source, end, now);
+  if (status.ok()) return SendEvents(request, now);
+  for (v1::GenerateResponse& event : request.generation->TakeEvents()) {
+    request.out->Send(std::move(event), now);
+  }
+  End(request, status, now);
 }
 
 void Dispatcher::CloseLink(LinkId id, absl::Time now) {
@@ -160,7 +187,11 @@ void Dispatcher::LoseWorker(LinkId id, const absl::Status& reason, absl::Time no
     if (found == requests_.end()) continue;
     Request& request = found->second;
     const bool prefill = worker.role() == v1::WORKER_ROLE_PREFILL;
-    if (prefill && request.generation->handed_over()) continue;
+    if (prefill && request.generation->handed_over()) {
+      const auto end = std::exchange(request.decode_end, std::nullopt);
+      if (end) ApplyEnd(request, Source::kDecode, *end, now);
+      continue;
+    }
     if (prefill && request.state == State::kReserving) {
       Requeue(request, now);
       continue;
