@@ -50,11 +50,11 @@ absl::StatusOr<Checkpoint::ChatFormat> RecognizeChatTemplate(std::string_view ch
   if (Contains(chat_template, "[INST]") && Contains(chat_template, "<<SYS>>")) {
     return Checkpoint::ChatFormat{"llama2", {}};
   }
-  if (Contains(chat_template, "[gMASK]sop") || Contains(chat_template, "[gMASK] sop")) {
-    return Checkpoint::ChatFormat{"chatglm3", {}};
-  }
   if (Contains(chat_template, "[Round ") && Contains(chat_template, "问：")) {
     return Checkpoint::ChatFormat{"chatglm2", {}};
+  }
+  if (Contains(chat_template, "[gMASK]sop") || Contains(chat_template, "[gMASK] sop")) {
+    return Checkpoint::ChatFormat{"chatglm3", {}};
   }
   return absl::InvalidArgumentError(
       absl::StrCat(std::string(source),

@@ -24,6 +24,25 @@ absl::Status CheckFixedFields(const JsonFields& fields) {
   return absl::OkStatus();
 }
 
+// The base stands in the object "rope_parameters" since transformers 5, and
+// beside the other fields before.
+absl::StatusOr<double> RopeBase(const JsonFields& fields) {
+  constexpr const char* kObject = "rope_parameters";
+  if (!fields.Has(kObject)) return fields.Number("rope_theta", 10'000.0);
+  const Json& object = fields.object().at(kObject);
+  if (!object.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(fields.source()), ": \"", kObject, "\" must be an object"));
+  }
+  const JsonFields parameters(object, fields.source());
+  BATON_ASSIGN_OR_RETURN(const std::string type, parameters.String("rope_type", "default"));
+  if (type != "default") {
+    return absl::UnimplementedError(
+        absl::StrCat(std::string(fields.source()), ": rope_type ", type, " is not supported"));
+  }
+  return parameters.Number("rope_theta", 10'000.0);
+}
+
 absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
   using Limits = ConfigLimits;
   BATON_RETURN_IF_ERROR(CheckFixedFields(fields));
@@ -42,7 +61,7 @@ absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
                          fields.Uint("max_position_embeddings", 1, Limits::kContext));
   config.rotary_dims = config.head_dim;
   config.rope_style = RopeStyle::kHalves;
-  BATON_ASSIGN_OR_RETURN(config.rope_base, fields.Number("rope_theta", 10'000.0));
+  BATON_ASSIGN_OR_RETURN(config.rope_base, RopeBase(fields));
   BATON_ASSIGN_OR_RETURN(const double epsilon, fields.Number("rms_norm_eps", 1e-6));
   config.norm_epsilon = static_cast<float>(epsilon);
   BATON_ASSIGN_OR_RETURN(config.tied_head, fields.Bool("tie_word_embeddings", false));

@@ -36,7 +36,7 @@ TEST(ChatTemplate, ChatMlWithoutADefaultHasNone) {
 TEST(ChatTemplate, OtherFormatsAreToldByTheirMarkers) {
   EXPECT_EQ(RecognizeChatTemplate("[INST] <<SYS>>\\n", "t")->name, "llama2");
   EXPECT_EQ(RecognizeChatTemplate("{{ '[gMASK]sop' }}<|user|>", "t")->name, "chatglm3");
-  EXPECT_EQ(RecognizeChatTemplate("[Round {{ i }}]\n\n问：", "t")->name, "chatglm2");
+  EXPECT_EQ(RecognizeChatTemplate("[gMASK]sop[Round {{ i }}]\n\n问：", "t")->name, "chatglm2");
 }
 
 TEST(ChatTemplate, UnknownOnesListTheNames) {

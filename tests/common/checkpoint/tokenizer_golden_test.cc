@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 #include <sstream>
 
 #include "common/base/utf8.h"
@@ -39,6 +40,17 @@ std::unique_ptr<Tokenizer> FromFolder(const Folder& folder, uint32_t vocabulary)
   auto loaded = LoadHfTokenizer(folder, Llama(vocabulary));
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return *std::move(loaded);
+}
+
+void AppendUtf8(char32_t code, std::string& text) {
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+    return;
+  }
+  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  constexpr int kLead[] = {0, 0xC0, 0xE0, 0xF0};
+  text += static_cast<char>(kLead[more] | code >> (6 * more));
+  for (int i = more - 1; i >= 0; --i) text += static_cast<char>(0x80 | (code >> (6 * i) & 0x3F));
 }
 
 // llama.cpp's vectors: texts between separators, ids line by line.
@@ -110,6 +122,47 @@ TEST(TokenizerGolden, LlamaFromSentencePieceModel) {
   EXPECT_EQ(tokenizer->kind(), "sentencepiece");
   ExpectVectors(*tokenizer, "llama-spm");
   ExpectTextStaysText(*tokenizer);
+}
+
+// Strings of characters from all over Unicode, spaces and byte-token look-alikes.
+std::string RandomText(std::mt19937& random) {
+  constexpr char32_t kRanges[][2] = {
+      {0x20, 0x7E},   {0x20, 0x20},     {0x09, 0x0D},     {0xA0, 0x24F},      {0x300, 0x36F},
+      {0x400, 0x4FF}, {0x4E00, 0x4FFF}, {0xAC00, 0xAD00}, {0x1F600, 0x1F64F}, {0x10FF00, 0x10FFFF}};
+  std::string text;
+  for (size_t count = 1 + random() % 40; count > 0; --count) {
+    const auto& [low, high] = kRanges[random() % std::size(kRanges)];
+    const char32_t code = low + random() % (high - low + 1);
+    for (int repeats = random() % 8 == 0 ? 3 : 1; repeats > 0; --repeats) AppendUtf8(code, text);
+  }
+  return text;
+}
+
+TEST(TokenizerGolden, OwnSpmAgreesWithTheLibraryOnRandomText) {
+  const std::string gguf = SharedData("models/ggml-vocab/ggml-vocab-llama-spm.gguf");
+  BATON_NEED_DATA(gguf);
+  const auto own = FromGguf(gguf);
+  const auto library = FromFolder(*OpenDiskFolder(SharedData("models/llama2")), 32'000);
+  std::mt19937 random(4);
+  for (int round = 0; round < 3000; ++round) {
+    const std::string text = RandomText(random);
+    for (bool first : {true, false}) {
+      const std::vector<TokenId> ids = library->Encode(text, first);
+      ASSERT_EQ(own->Encode(text, first), ids) << text;
+      ASSERT_EQ(Decode(*own, ids), Decode(*library, ids)) << text;
+    }
+  }
+}
+
+TEST(TokenizerGolden, RandomTextComesBackFromByteLevelBpe) {
+  const std::string path = SharedData("models/ggml-vocab/ggml-vocab-gpt-2.gguf");
+  BATON_NEED_DATA(path);
+  const auto tokenizer = FromGguf(path);
+  std::mt19937 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    const std::string text = RandomText(random);
+    ASSERT_EQ(Decode(*tokenizer, tokenizer->Encode(text)), text);
+  }
 }
 
 TEST(TokenizerGolden, LlamaFromTokenizerJson) {

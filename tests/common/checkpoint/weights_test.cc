@@ -236,6 +236,30 @@ TEST(Weights, ErrorsNameTheTensor) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"token_embd.weight\" has type I8"));
 }
 
+// The configuration of a Llama in Hugging Face's words, with `more` fields.
+absl::StatusOr<double> RopeBaseOf(const std::string& more) {
+  const TempFolder folder;
+  folder.Write("config.json", R"({"model_type":"llama","hidden_size":8,"intermediate_size":16,)"
+                              R"("num_hidden_layers":1,"num_attention_heads":2,"vocab_size":6,)"
+                              R"("max_position_embeddings":32)" +
+                                  more + "}");
+  folder.Write("model.safetensors", Safetensors("{}", ""));
+  const auto opened = OpenCheckpoint(folder.path());
+  if (!opened.ok()) return opened.status();
+  return (*opened)->config().rope_base;
+}
+
+TEST(Weights, BaseOfRopeIsFoundWhereEitherVersionPutsIt) {
+  EXPECT_EQ(RopeBaseOf("").value(), 10'000.0);
+  EXPECT_EQ(RopeBaseOf(R"(,"rope_theta":500000.0,"rope_scaling":null)").value(), 500'000.0);
+  EXPECT_EQ(RopeBaseOf(R"(,"rope_parameters":{"rope_type":"default","rope_theta":7e4})").value(),
+            70'000.0);
+  for (const char* scaled : {R"(,"rope_scaling":{"type":"linear","factor":2.0})",
+                             R"(,"rope_parameters":{"rope_type":"llama3","rope_theta":7e4})"}) {
+    EXPECT_EQ(RopeBaseOf(scaled).status().code(), absl::StatusCode::kUnimplemented) << scaled;
+  }
+}
+
 TEST(Weights, KeysThatMakeAnotherModelAreRefused) {
   const auto refused = [](GgufBuilder builder, const std::string& text) {
     const absl::Status status = WeightsOf(builder);
