@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/router_links.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,7 +71,10 @@ void RouterLinks::OnStep(const engine::StepOutput& output) {
     // A stream that is gone has nobody to tell.
     if (const std::shared_ptr<AttachStream> stream = Find(owner)) stream->Push(std::move(step));
   }
-  if (!output.ends.empty() || !output.started.empty()) {
+  const bool joined =
+      std::any_of(output.tokens.begin(), output.tokens.end(),
+                  [](const engine::TokenOutput& token) { return token.first_step_start; });
+  if (joined || !output.ends.empty() || !output.started.empty()) {
     for (const auto& link : links_) link->LoadChanged();
   }
 }

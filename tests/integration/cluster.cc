@@ -142,14 +142,19 @@ void Cluster::KillWorker(const std::string& name) {
 }
 
 bool Cluster::AwaitWorker(const std::string& name, bool present) {
-  return Eventually(
+  bool ended = false;
+  const bool found = Eventually(
       [&] {
+        // One that ended will never come.
+        ended = present && worker(name).Wait(std::chrono::milliseconds(0)).has_value();
+        if (ended) return true;
         const auto [status, cluster] = client_->GetClusterStatus();
         return status.ok() &&
                present == std::any_of(cluster.workers.begin(), cluster.workers.end(),
                                       [&](const WorkerStatus& one) { return one.id == name; });
       },
       kStartTimeout);
+  return found && !ended;
 }
 
 bool Cluster::AwaitIdle(std::chrono::milliseconds timeout) {

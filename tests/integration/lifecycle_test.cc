@@ -24,11 +24,13 @@ TEST(Drain, RunningStreamFinishesNewWorkGoesElsewhereAndTheWorkerExitsWith0) {
   Running running(cluster->client(), MakeRequest(RandomPrompt(50, 1), 60, Path::kSplit));
   ASSERT_TRUE(Eventually([&] { return running.tokens() > 3; }));
   std::string busy, idle;
-  for (const WorkerStatus& worker : cluster->client().GetClusterStatus().second.workers) {
-    if (worker.role != "decode") continue;
-    (worker.running_sequences > 0 ? busy : idle) = worker.id;
-  }
-  ASSERT_FALSE(busy.empty());
+  ASSERT_TRUE(Eventually([&] {
+    busy.clear();
+    for (const WorkerStatus& worker : cluster->client().GetClusterStatus().second.workers) {
+      if (worker.role == "decode") (worker.running_sequences > 0 ? busy : idle) = worker.id;
+    }
+    return !busy.empty();
+  }));
   cluster->worker(busy).Signal(SIGTERM);
   ASSERT_TRUE(Eventually([&] {
     for (const WorkerStatus& worker : cluster->client().GetClusterStatus().second.workers) {
