@@ -50,6 +50,12 @@ Range StepRunner::Panels(uint32_t count) const {
   return step_.by_rows ? Range{0, count} : Part(count, thread_, threads_);
 }
 
+Range StepRunner::OwnRows() const {
+  if (!step_.by_rows) return Part(static_cast<uint32_t>(step_.rows.size()), thread_, threads_);
+  const Range tiles = MultipliedTiles();
+  return {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
+}
+
 uint32_t StepRunner::Slot(const RowTiles& tiles, uint32_t tile) const {
   return OwnCopy(tiles) ? work_.tiles + thread_ : tile;
 }
@@ -83,12 +89,7 @@ void StepRunner::ZeroFreshBlocks() {
 }
 
 void StepRunner::Embed() {
-  const auto rows = static_cast<uint32_t>(step_.rows.size());
-  Range part = Part(rows, thread_, threads_);
-  if (step_.by_rows) {
-    const Range tiles = MultipliedTiles();
-    part = {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
-  }
+  const Range part = OwnRows();
   for (uint32_t row = part.begin; row < part.end; ++row) {
     context_.model.embedding.Row(step_.rows[row].token, {x(row), context_.config.hidden});
   }
@@ -177,12 +178,7 @@ void StepRunner::Project(const PackedLayer& layer) {
 }
 
 void StepRunner::AppendKv(uint32_t layer) {
-  const auto rows = static_cast<uint32_t>(step_.rows.size());
-  Range part = Part(rows, thread_, threads_);
-  if (step_.by_rows) {
-    const Range tiles = MultipliedTiles();
-    part = {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
-  }
+  const Range part = OwnRows();
   const size_t width = size_t{context_.config.kv_heads} * context_.config.head_dim;
   for (uint32_t row = part.begin; row < part.end; ++row) {
     context_.attention.Append(step_, context_.arena, layer, row, thread_,

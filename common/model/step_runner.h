@@ -70,14 +70,15 @@ class StepRunner final {
   void MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy);
 
   float* x(uint32_t row) const { return work_.x.floats() + size_t{row} * work_.hidden_width; }
-  // Tiles that this thread prepares, tiles that it multiplies, panels that it
-  // multiplies with.
+  // This thread's share of the work on single rows; tiles that it prepares;
+  // tiles that it multiplies, and panels that it multiplies them with.
+  Range OwnRows() const;
   Range PreparedTiles(const kernels::RowTiles& tiles) const;
   Range MultipliedTiles() const;
   Range Panels(uint32_t count) const;
   // Where tile `tile` stands in PreparedRows.
   uint32_t Slot(const kernels::RowTiles& tiles, uint32_t tile) const;
-  // Waits unless this thread alone reads what it has prepared (written).
+  // Waits unless this thread alone reads what it has prepared.
   void WaitForPrepared(const kernels::RowTiles& tiles);
   void WaitUnlessByRows();
   bool OwnCopy(const kernels::RowTiles& tiles) const;
