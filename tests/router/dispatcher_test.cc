@@ -237,6 +237,55 @@ TEST_F(DispatcherTest, TokensThatOvertakeTheFirstOneWaitForIt) {
   EXPECT_EQ(s.client->finished[0].reason(), v1::FINISH_REASON_LENGTH);
 }
 
+TEST_F(DispatcherTest, AnswerWaitsForThePrefillWorkersEndSoThatItsRouteIsWhole) {
+  const Split s = StartSplit();
+  Say(kP, Step().Tokens(s.p_key, 0, {'A'}));
+  Say(kD, Step().Tokens(s.d_key, 1, {'B'}).End(s.d_key, v1::FINISH_REASON_LENGTH));
+  EXPECT_EQ(s.client->text, "AB");
+  EXPECT_FALSE(s.client->ended());
+  Say(kP, Step().HandedOff(s.p_key));
+  EXPECT_TRUE(s.client->status().ok());
+  EXPECT_EQ(s.client->finished[0].route().transport(), "shm");
+  EXPECT_TRUE(s.p->cancels.empty());
+}
+
+TEST_F(DispatcherTest, AnswerThatWaitsForThePrefillWorkersEndOutlivesThatWorker) {
+  const Split s = StartSplit();
+  Say(kP, Step().Tokens(s.p_key, 0, {'A'}));
+  Say(kD, Step().Tokens(s.d_key, 1, {'B'}).End(s.d_key, v1::FINISH_REASON_LENGTH));
+  core_->CloseLink(kP, now_);
+  EXPECT_TRUE(s.client->status().ok());
+  EXPECT_EQ(s.client->text, "AB");
+  EXPECT_TRUE(core_->idle());
+}
+
+TEST_F(DispatcherTest, TokenZeroEndsTheAnswerThoughTheDecodeWorkerHearsOfItFirst) {
+  const Split s = StartSplit();
+  Say(kD, Step().Fail(s.d_key, Code::kCancelled, "the sender gave up"));
+  EXPECT_FALSE(s.client->ended());
+  Say(kP, Step().Tokens(s.p_key, 0, {'A'}).End(s.p_key, v1::FINISH_REASON_STOP));
+  EXPECT_TRUE(s.client->status().ok());
+  EXPECT_EQ(s.client->text, "A");
+  EXPECT_TRUE(core_->idle());
+}
+
+TEST_F(DispatcherTest, FailureOfThePrefillWorkerIsNotHiddenByWhatItDidToTheDecodeWorker) {
+  const Split s = StartSplit();
+  Say(kD, Step().Fail(s.d_key, Code::kCancelled, "the sender gave up"));
+  Say(kP, Step().Fail(s.p_key, Code::kInternal, "NaN"));
+  EXPECT_EQ(s.client->status().code(), Code::kInternal);
+  EXPECT_EQ(s.client->statuses.size(), 1u);
+}
+
+TEST_F(DispatcherTest, FailureOfTheDecodeWorkerCallsThePrefillWorkerOff) {
+  const Split s = StartSplit();
+  Say(kD, Step().Fail(s.d_key, Code::kDeadlineExceeded, "no hand-off within 2m"));
+  EXPECT_EQ(s.p->cancels, std::vector<uint64_t>{s.p_key});
+  Say(kP, Step().Fail(s.p_key, Code::kCancelled, "cancelled"));
+  EXPECT_EQ(s.client->status().code(), Code::kDeadlineExceeded);
+  EXPECT_TRUE(core_->idle());
+}
+
 TEST_F(DispatcherTest, FirstTokenThatEndsTheAnswerFreesTheDecodeWorker) {
   ValidatedRequest request = Request();
   request.max_tokens = 1;
