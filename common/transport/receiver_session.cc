@@ -140,16 +140,20 @@ void ReceiverSession::OnReserved(uint64_t transfer, absl::StatusOr<Grant> grant)
                                                              " blocks for a prompt of ", needed)));
   }
   host_->TicketOpened(incoming.ticket->landing_id(), id_, transfer);
+  ArmLease(transfer, incoming.last_frame);
+  SendGranted(transfer, *incoming.ticket);
+}
+
+void ReceiverSession::SendGranted(uint64_t transfer, const Ticket& ticket) {
   HandoffFrame frame;
   baton::v1::TicketGranted& granted = *frame.mutable_granted();
   granted.set_transfer(transfer);
-  granted.set_ticket_id(incoming.ticket->id());
-  granted.set_epoch(epoch_);
-  granted.set_first_block(incoming.ticket->first_block());
-  granted.set_block_count(incoming.ticket->block_count());
+  granted.set_ticket_id(ticket.id());
+  granted.set_epoch(ticket.epoch());
+  granted.set_first_block(ticket.first_block());
+  granted.set_block_count(ticket.block_count());
   const int64_t lease_ms = absl::ToInt64Milliseconds(host_->options().lease);
   granted.set_lease_ms(static_cast<uint32_t>(std::clamp<int64_t>(lease_ms, 1, UINT32_MAX)));
-  ArmLease(transfer, incoming.last_frame);
   stream_.Send(frame);
 }
 

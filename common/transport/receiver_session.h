@@ -94,6 +94,7 @@ class ReceiverSession : private FrameStream::Handler {
   void OnCommit(const baton::v1::Commit& commit);
   absl::Status CheckCommit(const Incoming& incoming, const baton::v1::Commit& commit) const;
 
+  void SendGranted(uint64_t transfer, const Ticket& ticket);
   // The hand-off, if it takes puts and a commit.
   Incoming* FindOpen(uint64_t transfer);
   // Ends a hand-off with `status`, on both sides.
