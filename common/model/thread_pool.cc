@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/thread_pool.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <climits>
 
 namespace baton::model {
 namespace {
 
+// Longer than a barrier of balanced work takes. To yield after it would hand a
+// busy machine's core away for whole time slices; a sleeper is woken at once.
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kYield = std::chrono::microseconds(200);
 constexpr int kPausesPerLook = 32;
 
 void CpuPause() {
@@ -18,8 +24,15 @@ void CpuPause() {
 #endif
 }
 
-// Returns when `word` is no longer `old`.
-void WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) {
+// std::atomic::wait would do, but it yields before it sleeps.
+void Futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
+  static_assert(sizeof(word) == sizeof(uint32_t));
+  syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (;;) {
@@ -27,15 +40,18 @@ void WaitForChange(const std::atomic<uint32_t>& word, uint32_t old) {
       if (word.load(std::memory_order_acquire) != old) return;
       CpuPause();
     }
-    const auto waited = Clock::now() - start;
-    if (waited < kSpin) continue;
-    if (waited >= kSpin + kYield) break;
-    std::this_thread::yield();
+    if (Clock::now() - start >= kSpin) break;
   }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  // Either the kernel sees the new value, or Advance sees the sleeper.
+  sleepers_.fetch_add(1);
+  while (word.load() == old) Futex(word, FUTEX_WAIT, old);
+  sleepers_.fetch_sub(1);
 }
 
-}  // namespace
+void ThreadPool::Advance(std::atomic<uint32_t>& word) {
+  word.fetch_add(1);
+  if (sleepers_.load() > 0) Futex(word, FUTEX_WAKE, INT_MAX);
+}
 
 ThreadPool::ThreadPool(uint32_t threads) : threads_(threads) {
   for (uint32_t i = 1; i < threads_; ++i) {
@@ -45,17 +61,13 @@ ThreadPool::ThreadPool(uint32_t threads) : threads_(threads) {
 
 ThreadPool::~ThreadPool() {
   function_ = nullptr;
-  run_.fetch_add(1, std::memory_order_release);
-  run_.notify_all();
+  Advance(run_);
   for (std::thread& worker : workers_) worker.join();
 }
 
 void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> function) {
   function_ = &function;
-  if (threads_ > 1) {
-    run_.fetch_add(1, std::memory_order_release);
-    run_.notify_all();
-  }
+  if (threads_ > 1) Advance(run_);
   function(0);
   Barrier();
 }
@@ -68,8 +80,7 @@ void ThreadPool::Barrier() {
     return;
   }
   arrived_.store(0, std::memory_order_relaxed);
-  barrier_.fetch_add(1, std::memory_order_release);
-  barrier_.notify_all();
+  Advance(barrier_);
 }
 
 void ThreadPool::Work(uint32_t thread) {

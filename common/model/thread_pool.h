@@ -12,8 +12,7 @@
 namespace baton::model {
 
 // The caller is thread 0. Waiting threads spin for about 50 microseconds, then
-// yield for a while, then sleep in the kernel: a machine shared with other
-// work loses little to them.
+// sleep in the kernel: a machine shared with other work loses little to them.
 //
 // Thread safety: one Run at a time; Barrier only inside Run.
 class ThreadPool final {
@@ -34,12 +33,17 @@ class ThreadPool final {
 
  private:
   void Work(uint32_t thread);
+  // Returns when `word` is no longer `old`.
+  void WaitForChange(std::atomic<uint32_t>& word, uint32_t old);
+  // Adds one to `word` and wakes who waits for that.
+  void Advance(std::atomic<uint32_t>& word);
 
   const uint32_t threads_;
   const absl::FunctionRef<void(uint32_t)>* function_ = nullptr;  // null: end
   std::atomic<uint32_t> run_{0};                                 // counts Run calls
   alignas(64) std::atomic<uint32_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> barrier_{0};  // counts barriers passed
+  std::atomic<uint32_t> sleepers_{0};
   std::vector<std::thread> workers_;
 };
 

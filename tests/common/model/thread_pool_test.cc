@@ -46,7 +46,7 @@ TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
   ThreadPool pool(2);
   std::atomic<int> calls{0};
   for (int round = 0; round < 3; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // beyond spinning and yielding
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // beyond spinning
     pool.Run([&](uint32_t thread) {
       // The caller comes late, so that the worker sleeps in the barrier, too.
       if (thread == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
