@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton-router: front door of a Baton cluster.
 #include <pthread.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/port_file.h"
 #include "common/base/status_macros.h"
 #include "common/config/command_line.h"
 #include "router/router.h"
@@ -27,16 +25,6 @@ sigset_t BlockEndSignals() {
   return signals;
 }
 
-// Whole or not at all, so that a script which waits for it never reads half.
-absl::Status WritePortFile(const std::string& path, const Router& router) {
-  const std::string part = path + ".part";
-  nlohmann::ordered_json ports = {
-      {"listen", router.address()}, {"metrics", router.metrics_address()}, {"pid", getpid()}};
-  std::ofstream(part) << ports.dump() << "\n";
-  if (std::rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("--port-file: cannot write ", path));
-}
-
 absl::Status Serve(const Options& options, const sigset_t& end_signals) {
   BATON_RETURN_IF_ERROR(Check(options));
   BATON_ASSIGN_OR_RETURN(auto model, ModelSlot::Open(options.model));
@@ -50,7 +38,8 @@ absl::Status Serve(const Options& options, const sigset_t& end_signals) {
                              {"prompt_format", served ? served->format_name() : ""},
                              {"metrics", router->metrics_address()}});
   if (!options.port_file.empty()) {
-    BATON_RETURN_IF_ERROR(WritePortFile(options.port_file, *router));
+    BATON_RETURN_IF_ERROR(WritePortFile(
+        options.port_file, {.listen = router->address(), .metrics = router->metrics_address()}));
   }
   int number = 0;
   while (sigwait(&end_signals, &number) != 0) {

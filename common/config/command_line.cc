@@ -208,7 +208,7 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
     const std::vector<std::string> extras = app.remaining(true);
     std::cerr << app.get_name() << ": "
               << UnknownArgument(inner, extras.empty() ? std::string() : extras.front())
-              << ". See --help.\n";
+              << " (--help lists all)\n";
   } catch (const CLI::ConfigError& error) {
     std::cerr << app.get_name() << ": configuration file: " << ConfigProblem(app, error.what())
               << "\n";

@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 
-namespace baton::worker {
+namespace baton {
 
 struct Ports {
-  std::string listen;   // HOST:PORT of health and reflection
+  std::string listen;   // HOST:PORT of the gRPC server
   std::string metrics;  // HOST:PORT; empty: none
 };
 
@@ -17,4 +17,4 @@ struct Ports {
 // at all.
 absl::Status WritePortFile(const std::string& path, const Ports& ports);
 
-}  // namespace baton::worker
+}  // namespace baton

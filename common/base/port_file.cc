@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/worker/port_file.h"
+#include "common/base/port_file.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace baton::worker {
+namespace baton {
 
 absl::Status WritePortFile(const std::string& path, const Ports& ports) {
   nlohmann::json content = {{"listen", ports.listen}, {"pid", getpid()}};
@@ -24,4 +24,4 @@ absl::Status WritePortFile(const std::string& path, const Ports& ports) {
   return absl::OkStatus();
 }
 
-}  // namespace baton::worker
+}  // namespace baton
