@@ -44,18 +44,24 @@ __attribute__((target("avx512f"), noinline)) void FusedMultiplyAdds(int count) {
   }
 }
 
-__attribute__((target("avx512f,avx512vnni"), noinline)) void ByteProducts(int count) {
-  __m512i sum[12];
-  for (__m512i& s : sum) s = _mm512_setzero_si512();
-  const __m512i bytes = _mm512_set1_epi8(3);
+// In named registers: the compiler would keep copies of the sums.
+void ByteProducts(int count) {
   for (int i = 0; i < count; ++i) {
-#pragma GCC unroll 12
-    for (__m512i& s : sum) asm("vpdpbusd %1, %1, %0" : "+v"(s) : "v"(bytes));
-  }
-  alignas(64) int32_t lanes[16];
-  for (const __m512i& s : sum) {
-    _mm512_store_si512(lanes, s);
-    sink = static_cast<float>(lanes[0]);
+    asm volatile(
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm0\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm1\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm2\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm3\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm4\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm5\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm6\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm7\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm8\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm9\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm10\n"
+        "vpdpbusd %%zmm15, %%zmm15, %%zmm11\n" ::
+            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+              "xmm10", "xmm11", "xmm15");
   }
 }
 
