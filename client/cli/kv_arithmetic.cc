@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/kv_arithmetic.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -105,31 +103,6 @@ std::string KvToJson(const KvQuestion& question, const KvAnswer& answer) {
     if (question.context > 0) json["sequences_that_fit"] = answer.sequences_that_fit;
   }
   return json.dump();
-}
-
-absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
-  static constexpr std::pair<std::string_view, uint64_t> kUnits[] = {{"", 1},
-                                                                     {"B", 1},
-                                                                     {"KB", 1'000},
-                                                                     {"MB", 1'000'000},
-                                                                     {"GB", 1'000'000'000},
-                                                                     {"TB", 1'000'000'000'000},
-                                                                     {"KiB", uint64_t{1} << 10},
-                                                                     {"MiB", uint64_t{1} << 20},
-                                                                     {"GiB", uint64_t{1} << 30},
-                                                                     {"TiB", uint64_t{1} << 40}};
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  unit.remove_prefix(std::min(unit.find_first_not_of(' '), unit.size()));
-  for (const auto& [name, scale] : kUnits) {
-    if (error != std::errc() || name != unit) continue;
-    const double bytes = number * static_cast<double>(scale);
-    if (bytes >= 0 && bytes < 0x1p63) return static_cast<uint64_t>(bytes);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("\"", std::string(text),
-                                                 "\" is not an amount of memory such as 8GiB, "
-                                                 "512MiB or 1073741824"));
 }
 
 }  // namespace baton::cli

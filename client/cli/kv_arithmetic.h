@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/kv/layout.h"
@@ -40,8 +39,5 @@ absl::StatusOr<KvAnswer> ComputeKv(const KvQuestion& question);
 std::string ExplainKv(const KvQuestion& question, const KvAnswer& answer);
 // One JSON object with question and answer.
 std::string KvToJson(const KvQuestion& question, const KvAnswer& answer);
-
-// "8GiB", "512 MiB", "2GB" (powers of 1000), "1073741824".
-absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
 
 }  // namespace baton::cli

@@ -8,6 +8,7 @@
 #include "client/cli/command.h"
 #include "client/cli/kv_arithmetic.h"
 #include "client/cli/local_model.h"
+#include "common/base/byte_size.h"
 #include "common/base/status_macros.h"
 #include "common/kv/memory_budget.h"
 

@@ -65,19 +65,28 @@ uint64_t Parameters(const checkpoint::ModelWeights& weights) {
 
 ModelInfo Describe(const checkpoint::ModelConfig& config, const ComputePlan& plan,
                    const checkpoint::ModelWeights& weights, uint64_t weight_bytes,
-                   uint32_t threads) {
+                   uint32_t usable_vocabulary, uint32_t threads) {
   return {
       .name = config.name,
       .architecture = config.architecture,
       .vocabulary_size = config.vocabulary,
       .context_tokens = config.context,
-      .usable_vocabulary = config.vocabulary,
+      .usable_vocabulary = usable_vocabulary,
       .end_tokens = config.end_tokens,
       .parameters = Parameters(weights),
       .weight_bytes = weight_bytes,
       .compute = absl::StrCat(std::string(plan.backend->name()),
                               plan.precision == kernels::Precision::kExact ? " exact" : " fast"),
       .threads = threads};
+}
+
+// Rows of the head beyond the tokenizer's ids are padding. Without a tokenizer,
+// or with one of an unknown kind, every id is taken as real.
+uint32_t UsableVocabulary(const checkpoint::Checkpoint& checkpoint) {
+  const uint32_t rows = checkpoint.config().vocabulary;
+  const auto tokenizer = checkpoint.LoadTokenizer();
+  if (!tokenizer.ok() || *tokenizer == nullptr) return rows;
+  return std::min(rows, (*tokenizer)->size());
 }
 
 }  // namespace
@@ -101,7 +110,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   }
   auto pool = std::make_unique<ThreadPool>(threads);
   PackedModel packed = PackModel(weights, *plan.backend, plan.precision, *pool);
-  ModelInfo info = Describe(config, plan, weights, packed.bytes, threads);
+  ModelInfo info =
+      Describe(config, plan, weights, packed.bytes, UsableVocabulary(checkpoint), threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
                                        options.max_step_tokens, std::move(pool));
 }

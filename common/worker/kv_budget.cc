@@ -4,14 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <limits>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/byte_size.h"
 #include "common/base/status_macros.h"
 
 namespace baton::worker {
@@ -42,33 +39,6 @@ absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout&
 }
 
 }  // namespace
-
-absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
-  struct Unit {
-    const char* suffix;
-    double bytes;
-  };
-  static constexpr Unit kUnits[] = {{"kib", 1024.0},
-                                    {"mib", 1024.0 * 1024},
-                                    {"gib", 1024.0 * 1024 * 1024},
-                                    {"tib", 1024.0 * 1024 * 1024 * 1024}};
-  std::string lower = absl::AsciiStrToLower(text);
-  double factor = 1;
-  for (const Unit& unit : kUnits) {
-    if (absl::EndsWith(lower, unit.suffix)) {
-      factor = unit.bytes;
-      lower.resize(lower.size() - 3);
-      break;
-    }
-  }
-  double number = 0;
-  if (!absl::SimpleAtod(lower, &number) || !std::isfinite(number) || number < 0 ||
-      number * factor > 1e18) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no size; write it like 512MiB, 1.5GiB or 4096 (bytes)"));
-  }
-  return static_cast<uint64_t>(number * factor);
-}
 
 absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout& layout,
                                       uint32_t context_tokens, uint64_t available_bytes) {

@@ -23,9 +23,6 @@ struct KvBudget {
 absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout& layout,
                                       uint32_t context_tokens, uint64_t available_bytes);
 
-// "512MiB", "1.5GiB", "4096" (bytes). INVALID_ARGUMENT says what is understood.
-absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
-
 // Resident memory of this process in bytes.
 uint64_t ResidentBytes();
 

@@ -83,14 +83,5 @@ TEST(KvArithmetic, RefusesNumbersThatMakeNoModel) {
   EXPECT_FALSE(ComputeKv(question).ok());
 }
 
-TEST(ParseBytes, KnowsBothKindsOfUnits) {
-  EXPECT_EQ(*ParseBytes("1073741824"), 1u << 30);
-  EXPECT_EQ(*ParseBytes("1.5 GiB"), 3u << 29);
-  EXPECT_EQ(*ParseBytes("2GB"), 2'000'000'000u);
-  for (const char* bad : {"", "GiB", "-1", "1 parsec", "1e30TiB", "nan"}) {
-    EXPECT_FALSE(ParseBytes(bad).ok()) << bad;
-  }
-}
-
 }  // namespace
 }  // namespace baton::cli

@@ -19,16 +19,6 @@ kv::KvLayout Layout() {
   return layout;
 }
 
-TEST(ParseBytes, UnderstandsUnits) {
-  EXPECT_EQ(*ParseBytes("4096"), 4096);
-  EXPECT_EQ(*ParseBytes("512MiB"), 512 * kMiB);
-  EXPECT_EQ(*ParseBytes("1.5gib"), 1536 * kMiB);
-  EXPECT_EQ(*ParseBytes("2 KiB"), 2048);
-  for (const char* wrong : {"", "GiB", "-1", "1GB", "nan", "1e300GiB", "12 apples"}) {
-    EXPECT_EQ(ParseBytes(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
-  }
-}
-
 TEST(PlanKvBlocks, TokensRoundUpToBlocks) {
   EXPECT_EQ(*PlanKvBlocks({.tokens = 33, .memory = ""}, Layout(), 4096, kMiB), 2);
 }
