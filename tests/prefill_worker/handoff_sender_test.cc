@@ -220,7 +220,8 @@ TEST_F(HandoffSenderTest, LostPeerEndsTheSequenceOnceWithItsStatus) {
 TEST_F(HandoffSenderTest, RefusedReservationEndsTheSequence) {
   Hold();
   Submit(64);
-  ASSERT_TRUE(wire_.Await([this] { return wire_.commit.has_value(); }));
+  // One put and the commit.
+  ASSERT_TRUE(wire_.Await([this] { return wire_.held.size() == 2; }));
   transport::Done granted;
   {
     absl::MutexLock lock(&wire_.mutex);
