@@ -71,6 +71,12 @@ class HandoffReceiverTest : public ::testing::Test {
     return future.get();
   }
 
+  bool AwaitTransfers(uint32_t blocks) {
+    return worker::AwaitLoad(*engine_, [blocks](const engine::Load& load) {
+      return load.kv_blocks_transfers == blocks;
+    });
+  }
+
   static engine::SequenceRef Ref(uint64_t key) { return {.owner = 1, .key = key}; }
 
   worker::Options options_;
@@ -105,7 +111,7 @@ TEST_F(HandoffReceiverTest, CommittedHandoffDecodesFromTokenOne) {
   ASSERT_TRUE(grant.ok()) << grant.status();
   EXPECT_EQ(grant->blocks.size(), 2);
   EXPECT_EQ(grant->first_block, 0);
-  EXPECT_EQ(engine_->load().kv_blocks_transfers, 2);
+  EXPECT_TRUE(AwaitTransfers(2));
   EXPECT_TRUE(Commit(grant->landing_id).ok());
   const auto end = listener_.AwaitEnd(Ref(1));
   ASSERT_TRUE(end.has_value());
@@ -120,7 +126,7 @@ TEST_F(HandoffReceiverTest, ReservedBlocksOfCancelledSequenceStayUntilTheWriterI
   ASSERT_TRUE(grant.ok());
   engine_->Cancel(Ref(1), absl::CancelledError("gone"));
   EXPECT_FALSE(listener_.AwaitEnd(Ref(1), absl::Milliseconds(50)).has_value());
-  EXPECT_EQ(engine_->load().kv_blocks_transfers, 2);
+  EXPECT_TRUE(AwaitTransfers(2));
   receiver_.Aborted(grant->landing_id, absl::CancelledError("revoked"));
   const auto end = listener_.AwaitEnd(Ref(1));
   ASSERT_TRUE(end.has_value());

@@ -195,7 +195,8 @@ TEST_F(HandoffSenderTest, BlocksOfCancelledSequenceStayUntilTheWireLetsGo) {
   engine_->Cancel(kRef, absl::CancelledError("gone"));
   ASSERT_TRUE(wire_.Await([this] { return wire_.aborts == 1; }));
   EXPECT_FALSE(listener_.AwaitEnd(kRef, absl::Milliseconds(50)).has_value());
-  EXPECT_EQ(engine_->load().kv_blocks_transfers, 2);
+  EXPECT_TRUE(worker::AwaitLoad(
+      *engine_, [](const engine::Load& load) { return load.kv_blocks_transfers == 2; }));
   wire_.ReleaseAll(absl::CancelledError("aborted"));
   const auto end = listener_.AwaitEnd(kRef);
   ASSERT_TRUE(end.has_value());

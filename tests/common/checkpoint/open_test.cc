@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint.h"
 #include "tests/common/checkpoint/checkpoint_files.h"
 
@@ -12,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string EmbeddedFile(const std::string& name) {
-  return std::string(BATON_SOURCE_DIR) + "/common/checkpoint/embedded/" + name;
+  return absl::StrCat(BATON_SOURCE_DIR, "/common/checkpoint/embedded/", name);
 }
 
 void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& text) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace baton::rpc {
 namespace {
 
@@ -32,7 +34,8 @@ TEST(Status, ARetryDelayTravelsInTheDetails) {
 }
 
 TEST(Status, LongOrInvalidMessagesStayWithinWhatTrailersCarry) {
-  const grpc::Status wire = ToGrpc(BadField("prompt", std::string(100'000, 'x') + "\xFF"));
+  const grpc::Status wire =
+      ToGrpc(BadField("prompt", absl::StrCat(std::string(100'000, 'x'), "\xFF")));
   EXPECT_LE(wire.error_message().size(), 5'000u);
   EXPECT_LE(wire.error_details().size(), 12'000u);
   EXPECT_EQ(ToGrpc(absl::InternalError("\xC0\x80")).error_message(), "\uFFFD\uFFFD");

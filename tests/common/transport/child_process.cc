@@ -47,6 +47,11 @@ ChildProcess::~ChildProcess() { Kill(); }
 
 void ChildProcess::Signal(int signal) const { kill(pid_, signal); }
 
+void ChildProcess::Stop() const {
+  kill(pid_, SIGSTOP);
+  waitpid(pid_, nullptr, WUNTRACED);
+}
+
 void ChildProcess::Kill() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);

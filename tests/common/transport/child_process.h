@@ -30,6 +30,8 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   void Signal(int signal) const;
+  // SIGSTOP, and waits until it stands still.
+  void Stop() const;
   // SIGKILL, and waits for the end.
   void Kill();
 

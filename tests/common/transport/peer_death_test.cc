@@ -120,7 +120,7 @@ TEST_P(PeerDeath, FrozenSenderLosesItsLease) {
   StartReceiver();
   to_child_.Write(Address());
   ASSERT_EQ(from_child_.Read(), "ready");
-  ExpectAbortedAtOnce([&] { child.Signal(SIGSTOP); }, absl::StatusCode::kDeadlineExceeded);
+  ExpectAbortedAtOnce([&] { child.Stop(); }, absl::StatusCode::kDeadlineExceeded);
   landing_->ReuseBlocksOf(1);
   StartSender();
   PromptKv prompt(layout_, kBlocks, 7);
@@ -169,7 +169,7 @@ TEST_P(ReceiverDeath, WhileItIsStoppedInTheMiddleOfAPut) {
   Outcome granted, put, commit;
   const auto writer = OpenTo(address, prompt, granted);
   ASSERT_EQ(granted.Wait(), absl::OkStatus());
-  child.Signal(SIGSTOP);  // so that it cannot be through before the kill
+  child.Stop();  // so that it cannot be through before the kill
   const PutRange all = prompt.all();
   for (int i = 0; i < 4; ++i) {
     writer->Put(all, prompt.Sources(all), [](const absl::Status&) {});

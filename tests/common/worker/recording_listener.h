@@ -63,15 +63,23 @@ class RecordingListener final : public engine::Listener {
   std::map<engine::SequenceRef, std::vector<engine::EndOutput>> ends_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Waits until no block of `engine` is held; false after `timeout`.
-inline bool AwaitAllFree(const engine::Engine& engine, absl::Duration timeout = absl::Seconds(2)) {
+// Waits until `engine`'s load, which lags behind its answers, is as wanted;
+// false after `timeout`.
+template <typename Wanted>
+bool AwaitLoad(const engine::Engine& engine, const Wanted& wanted,
+               absl::Duration timeout = absl::Seconds(2)) {
   const absl::Time deadline = absl::Now() + timeout;
-  for (;;) {
-    const engine::Load load = engine.load();
-    if (load.kv_blocks_free == load.kv_blocks_total) return true;
+  while (!wanted(engine.load())) {
     if (absl::Now() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(2));
   }
+  return true;
+}
+
+// Waits until no block of `engine` is held.
+inline bool AwaitAllFree(const engine::Engine& engine) {
+  return AwaitLoad(
+      engine, [](const engine::Load& load) { return load.kv_blocks_free == load.kv_blocks_total; });
 }
 
 }  // namespace baton::worker
