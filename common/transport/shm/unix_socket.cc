@@ -2,7 +2,9 @@
 #include "common/transport/shm/unix_socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,6 +22,7 @@ namespace baton::transport {
 namespace {
 
 constexpr int kBacklog = 128;
+constexpr int kMaxNamesakes = 64;
 
 absl::StatusOr<sockaddr_un> Address(const std::string& path) {
   sockaddr_un address{};
@@ -41,6 +44,17 @@ absl::StatusOr<UniqueFd> NewSocket() {
   return fd;
 }
 
+// Held while a socket's file is made: between bind and listen a live socket
+// looks like one of a dead process.
+absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/lock");
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.valid() || flock(lock.get(), LOCK_EX) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot lock ", path, ": ", strerror(errno)));
+  }
+  return lock;
+}
+
 int BindTo(const UniqueFd& fd, const sockaddr_un& address) {
   return bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0
                                                                                           : errno;
@@ -51,7 +65,7 @@ absl::Status Bind(const UniqueFd& fd, const sockaddr_un& address, const std::str
   if (error == EADDRINUSE) {
     const absl::StatusOr<UniqueFd> other = DialUnix(path);
     if (other.ok()) {
-      return absl::UnavailableError(absl::StrCat("another process listens on ", path));
+      return absl::AlreadyExistsError(absl::StrCat("another process listens on ", path));
     }
     unlink(path.c_str());  // its process is dead
     error = BindTo(fd, address);
@@ -70,6 +84,25 @@ void Remove(const std::string& path, dev_t device, ino_t inode) {
   }
 }
 
+// ALREADY_EXISTS when a live process listens there.
+absl::StatusOr<Listener> ListenAt(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
+  Listener listener;
+  BATON_ASSIGN_OR_RETURN(listener.socket, NewSocket());
+  BATON_RETURN_IF_ERROR(Bind(listener.socket, address, path));
+  struct stat file {};
+  lstat(path.c_str(), &file);
+  listener.on_close = [path, device = file.st_dev, inode = file.st_ino] {
+    Remove(path, device, inode);
+  };
+  // Nobody can connect before listen, so the mode is in place in time.
+  if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket.get(), kBacklog) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", strerror(errno)));
+  }
+  listener.endpoint = {"shm", path};
+  return listener;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> DialUnix(const std::string& path) {
@@ -84,23 +117,18 @@ absl::StatusOr<UniqueFd> DialUnix(const std::string& path) {
 absl::StatusOr<Listener> ListenUnix(const ReceiverOptions& options) {
   const std::span id(reinterpret_cast<const std::byte*>(options.receiver_id.data()),
                      options.receiver_id.size());
-  const std::string path = absl::StrFormat("%s/kv-%08x.sock", options.socket_dir, Crc32c(id));
-  BATON_ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
-  Listener listener;
-  BATON_ASSIGN_OR_RETURN(listener.socket, NewSocket());
-  mkdir(options.socket_dir.c_str(), 0700);  // mostly there already; bind says what is wrong
-  BATON_RETURN_IF_ERROR(Bind(listener.socket, address, path));
-  struct stat file {};
-  lstat(path.c_str(), &file);
-  listener.on_close = [path, device = file.st_dev, inode = file.st_ino] {
-    Remove(path, device, inode);
-  };
-  // Nobody can connect before listen, so the mode is in place in time.
-  if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket.get(), kBacklog) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", strerror(errno)));
+  mkdir(options.socket_dir.c_str(), 0700);  // mostly there already; the lock says what is wrong
+  BATON_ASSIGN_OR_RETURN(const UniqueFd lock, LockFolder(options.socket_dir));
+  absl::Status status;
+  // Workers of several clusters on one host may share an id.
+  for (int turn = 0; turn < kMaxNamesakes; ++turn) {
+    const std::string path =
+        absl::StrFormat("%s/kv-%08x-%d.sock", options.socket_dir, Crc32c(id), turn);
+    absl::StatusOr<Listener> listener = ListenAt(path);
+    if (!absl::IsAlreadyExists(listener.status())) return listener;
+    status = listener.status();
   }
-  listener.endpoint = {"shm", path};
-  return listener;
+  return absl::UnavailableError(status.message());
 }
 
 }  // namespace baton::transport

@@ -14,8 +14,9 @@ namespace baton::transport {
 absl::StatusOr<UniqueFd> DialUnix(const std::string& path);
 
 // Listens in options.socket_dir under a short name that follows from the
-// receiver's id, for this user only. Replaces the file of a dead process;
-// UNAVAILABLE when a live one has it. The file goes with the listener.
+// receiver's id, for this user only. Replaces the file of a dead process; takes
+// another name when a live one has it, such as a worker of the same id in
+// another cluster. The file goes with the listener.
 absl::StatusOr<Listener> ListenUnix(const ReceiverOptions& options);
 
 }  // namespace baton::transport

@@ -44,14 +44,11 @@ TEST_P(Connect, LayoutThatDiffersIsRefusedNamingFieldAndValues) {
 }
 
 TEST_P(Connect, AddressInUseIsUnavailableAndNamed) {
+  if (GetParam() != "tcp") return;  // sockets in a folder never clash, see Endpoints
   StartReceiver();
   ReceiverOptions options = receiver_options_;
-  if (GetParam() == "tcp") {
-    options.socket_dir.clear();
-    options.tcp_address = Address();
-  } else {
-    options.tcp_address.clear();
-  }
+  options.socket_dir.clear();
+  options.tcp_address = Address();
   const auto second = MakeReceiver(options, layout_, landing_.get());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(second.status().message().find(Address()), absl::string_view::npos);
@@ -157,6 +154,21 @@ TEST_P(Endpoints, SocketFileIsPrivateReplacedWhenStaleAndRemovedAtTheEnd) {
   }
   StartReceiver();
   EXPECT_EQ(Address(), path);
+  sender_options_.transports = {"shm"};
+  StartSenderKeepingTransports();
+  PromptKv prompt(layout_, 1, 1);
+  EXPECT_EQ(HandOver(1, prompt), absl::OkStatus());
+}
+
+// Two clusters on one host give their workers the same ids.
+TEST_P(Endpoints, ReceiversOfOneIdInOneFolderBothServe) {
+  StartReceiver();
+  ReceiverOptions options = receiver_options_;
+  options.tcp_address.clear();
+  const auto second = MakeReceiver(options, layout_, landing_.get());
+  ASSERT_TRUE(second.ok()) << second.status();
+  ASSERT_EQ((*second)->endpoints().size(), 1u);
+  EXPECT_NE((*second)->endpoints()[0].address, Address());
   sender_options_.transports = {"shm"};
   StartSenderKeepingTransports();
   PromptKv prompt(layout_, 1, 1);
