@@ -28,7 +28,7 @@ struct Options {
   uint64_t max_queued_prompt_tokens = 1 << 20;
   absl::Duration default_deadline = absl::Hours(1);
   absl::Duration pair_wait = absl::Seconds(1);
-  absl::Duration lease = absl::Seconds(3);
+  absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Milliseconds(250);
   std::string transport = "auto";
   uint32_t tokenizer_threads = 2;
