@@ -162,8 +162,8 @@ class Run:
                 answers[f"split {transport} x8"] = cluster.generate(lines, "split", 8)
         reference = ids_of(answers["local x1"])
         for name, got in answers.items():
-            wrong = [i for i, (a, b) in enumerate(zip(reference, ids_of(got))) if a != b]
-            self.check(f"{golden.name} {precision} {name} equals local x1", [f"lines {wrong}"] if wrong else [])
+            wrong = [f"line {i}: {b} is not {a}" for i, (a, b) in enumerate(zip(reference, ids_of(got))) if a != b]
+            self.check(f"{golden.name} {precision} {name} equals local x1", wrong)
 
 
 def main() -> int:
