@@ -19,9 +19,22 @@
 
 namespace baton::checkpoint {
 
-// Types that tensors of a checkpoint may have. Block types are GGUF's: groups
-// of 32 values along the last dimension.
-enum class TensorType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kOther };
+// Types that tensors of a checkpoint may have. Block types are GGUF's: blocks
+// of 32 or 256 values along the last dimension (common/base/block_quant.h).
+enum class TensorType : uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kOther
+};
 
 std::string_view TensorTypeName(TensorType type);
 // Values per block, bytes per block: {1, 4} for kF32, {32, 20} for kQ4_1.
@@ -40,8 +53,8 @@ struct TensorView {
   std::span<const std::byte> data;  // its size fits shape and type, verified at open
 };
 
-// Writes `count` values of `tensor` from flat index `begin` on as float32.
-// REQUIRES: type != kOther; begin and count are multiples of the block.
+// Writes out.size() values of `tensor` from flat index `begin` on as float32.
+// REQUIRES: type != kOther; the range lies within the tensor.
 void DequantizeRange(const TensorView& tensor, uint64_t begin, std::span<float> out);
 
 enum class RopeStyle : uint8_t {
@@ -52,7 +65,7 @@ enum class RopeStyle : uint8_t {
 // The one block description of all families (docs/models.md).
 struct ModelConfig {
   std::string name;
-  std::string architecture;  // "chatglm", "llama"
+  std::string architecture;  // "chatglm", "llama", "qwen2"
   uint32_t layers = 0;
   uint32_t hidden = 0;
   uint32_t heads = 0;

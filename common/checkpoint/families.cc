@@ -8,7 +8,7 @@
 namespace baton::checkpoint {
 namespace {
 
-constexpr auto kFamilies = {ChatGlmFamily, LlamaFamily};
+constexpr auto kFamilies = {ChatGlmFamily, LlamaFamily, Qwen2Family};
 
 absl::StatusOr<const Family*> Find(std::string_view name,
                                    std::string_view Family::*name_of_family) {

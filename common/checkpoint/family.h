@@ -39,6 +39,7 @@ struct Family {
 
 const Family& ChatGlmFamily();
 const Family& LlamaFamily();
+const Family& Qwen2Family();
 
 // UNIMPLEMENTED with the list of supported architectures.
 absl::StatusOr<const Family*> FindFamilyByHfType(std::string_view model_type);
@@ -47,6 +48,10 @@ absl::StatusOr<const Family*> FindFamilyByGgufArchitecture(std::string_view arch
 // What all families of one format share. `end_tokens` of a config.json is a
 // number or a list.
 absl::StatusOr<std::vector<TokenId>> HfEndTokens(const JsonFields& fields, uint32_t vocabulary);
+// The fields that config.json of Llama and of its relatives has; refuses those
+// that would make it another block. Biases are left to the family.
+absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
+                                              std::string_view architecture);
 absl::Status CheckGgufIsPlain(const GgufMetadata& metadata, std::string_view architecture);
 absl::StatusOr<ModelConfig> CommonGgufConfig(const GgufMetadata& metadata,
                                              std::string_view architecture);

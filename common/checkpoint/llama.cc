@@ -44,10 +44,24 @@ absl::StatusOr<double> RopeBase(const JsonFields& fields) {
 }
 
 absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
+  return LlamaLikeHfConfig(fields, kArchitecture);
+}
+
+absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
+  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kArchitecture));
+  BATON_ASSIGN_OR_RETURN(config.rotary_dims, metadata.Uint("llama.rope.dimension_count", 1,
+                                                           config.head_dim, config.head_dim));
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
+                                              std::string_view architecture) {
   using Limits = ConfigLimits;
   BATON_RETURN_IF_ERROR(CheckFixedFields(fields));
   ModelConfig config;
-  config.architecture = kArchitecture;
+  config.architecture = architecture;
   BATON_ASSIGN_OR_RETURN(config.layers, fields.Uint("num_hidden_layers", 1, Limits::kLayers));
   BATON_ASSIGN_OR_RETURN(config.hidden, fields.Uint("hidden_size", 1, Limits::kHidden));
   BATON_ASSIGN_OR_RETURN(config.heads, fields.Uint("num_attention_heads", 1, Limits::kHeads));
@@ -68,15 +82,6 @@ absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
   BATON_ASSIGN_OR_RETURN(config.end_tokens, HfEndTokens(fields, config.vocabulary));
   return config;
 }
-
-absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
-  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kArchitecture));
-  BATON_ASSIGN_OR_RETURN(config.rotary_dims, metadata.Uint("llama.rope.dimension_count", 1,
-                                                           config.head_dim, config.head_dim));
-  return config;
-}
-
-}  // namespace
 
 const Family& LlamaFamily() {
   static const Family* const family =

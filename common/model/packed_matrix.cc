@@ -31,6 +31,16 @@ kernels::WeightType ToWeightType(TensorType type) {
       return kernels::WeightType::kQ4_0;
     case TensorType::kQ4_1:
       return kernels::WeightType::kQ4_1;
+    case TensorType::kQ5_0:
+      return kernels::WeightType::kQ5_0;
+    case TensorType::kQ5_1:
+      return kernels::WeightType::kQ5_1;
+    case TensorType::kQ4K:
+      return kernels::WeightType::kQ4K;
+    case TensorType::kQ5K:
+      return kernels::WeightType::kQ5K;
+    case TensorType::kQ6K:
+      return kernels::WeightType::kQ6K;
     case TensorType::kF32:
     case TensorType::kOther:
       break;

@@ -28,8 +28,21 @@ constexpr uint32_t PanelCount(uint32_t outputs) {
   return (outputs + kPanelOutputs - 1) / kPanelOutputs;
 }
 
-// Weight types as checkpoints store them (block types as in GGUF).
-enum class WeightType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1 };
+// Weight types as checkpoints store them (block types as in GGUF: K types in
+// blocks of 256 values, the others of 32; common/base/block_quant.h).
+enum class WeightType : uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4K,
+  kQ5K,
+  kQ6K
+};
 
 // 32 or fewer rows of a weight matrix as stored: row i starts at
 // data + i * row_bytes and holds `inputs` values.
@@ -37,8 +50,8 @@ struct WeightRows {
   WeightType type = WeightType::kF32;
   const std::byte* data = nullptr;
   size_t row_bytes = 0;
-  uint32_t rows = 0;  // <= kPanelOutputs; missing ones are packed as zeros
-  uint32_t inputs = 0;
+  uint32_t rows = 0;    // <= kPanelOutputs; missing ones are packed as zeros
+  uint32_t inputs = 0;  // whole blocks of block types
 };
 
 // How rows of activations are laid out for Multiply. Stateless and

@@ -4,16 +4,18 @@
 
 #include <cstdint>
 
+#include "common/base/block_quant.h"
 #include "kernels/api/linear.h"
 
 namespace baton::kernels {
 
-float HalfToFloat(uint16_t bits);  // IEEE 754 binary16
+// The layout of a block type; null for plain numbers.
+const BlockQuant* QuantOf(WeightType type);
 float Bf16ToFloat(uint16_t bits);
 uint16_t FloatToBf16(float value);  // to nearest, ties to even; NaN stays NaN
 
 // Writes the `rows.inputs` values of row `row`, exactly as the type defines
-// them. REQUIRES: row < rows.rows; inputs a multiple of 32 for block types.
+// them. REQUIRES: row < rows.rows; whole blocks.
 void DequantizeRow(const WeightRows& rows, uint32_t row, float* out);
 
 }  // namespace baton::kernels

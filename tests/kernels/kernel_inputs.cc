@@ -23,6 +23,16 @@ size_t RowBytes(WeightType type, uint32_t inputs) {
       return size_t{inputs} / kGroup * 18;
     case WeightType::kQ4_1:
       return size_t{inputs} / kGroup * 20;
+    case WeightType::kQ5_0:
+      return size_t{inputs} / kGroup * 22;
+    case WeightType::kQ5_1:
+      return size_t{inputs} / kGroup * 24;
+    case WeightType::kQ4K:
+      return size_t{inputs} / 256 * 144;
+    case WeightType::kQ5K:
+      return size_t{inputs} / 256 * 176;
+    case WeightType::kQ6K:
+      return size_t{inputs} / 256 * 210;
   }
   return 0;
 }
@@ -34,13 +44,17 @@ uint16_t RandomHalf(std::mt19937& generator) {
 }
 
 void FillBlocks(StoredMatrix& matrix, std::mt19937& generator) {
-  const size_t halves = matrix.type == WeightType::kQ4_1 ? 2 : 1;
-  const size_t block = RowBytes(matrix.type, kGroup);
+  const WeightType type = matrix.type;
+  const bool symmetric = type == WeightType::kQ8_0 || type == WeightType::kQ4_0 ||
+                         type == WeightType::kQ5_0 || type == WeightType::kQ6K;
+  const size_t halves = symmetric ? 1 : 2;
+  const size_t first = type == WeightType::kQ6K ? 208 : 0;
+  const size_t block = RowBytes(type, BlockInputs(type));
   for (std::byte& byte : matrix.data) byte = static_cast<std::byte>(generator());
   for (size_t at = 0; at < matrix.data.size(); at += block) {
     for (size_t i = 0; i < halves; ++i) {
       const uint16_t half = RandomHalf(generator);
-      std::memcpy(&matrix.data[at + 2 * i], &half, sizeof(half));
+      std::memcpy(&matrix.data[at + first + 2 * i], &half, sizeof(half));
     }
   }
 }
@@ -84,7 +98,8 @@ StoredMatrix RandomMatrix(WeightType type, uint32_t outputs, uint32_t inputs, un
 }
 
 std::string WeightTypeName(WeightType type) {
-  static constexpr const char* kNames[] = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"};
+  static constexpr const char* kNames[] = {"F32",  "F16",  "BF16", "Q8_0", "Q4_0", "Q4_1",
+                                           "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
   return kNames[static_cast<size_t>(type)];
 }
 

@@ -25,10 +25,15 @@ struct StoredMatrix {
 StoredMatrix RandomMatrix(WeightType type, uint32_t outputs, uint32_t inputs, unsigned seed);
 
 std::string WeightTypeName(WeightType type);
-inline constexpr WeightType kAllWeightTypes[] = {WeightType::kF32,  WeightType::kF16,
-                                                 WeightType::kBf16, WeightType::kQ8_0,
-                                                 WeightType::kQ4_0, WeightType::kQ4_1};
+inline constexpr WeightType kAllWeightTypes[] = {
+    WeightType::kF32,  WeightType::kF16,  WeightType::kBf16, WeightType::kQ8_0,
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
+    WeightType::kQ4K,  WeightType::kQ5K,  WeightType::kQ6K};
 inline bool IsBlockType(WeightType type) { return type >= WeightType::kQ8_0; }
+// Rows hold whole blocks of so many values.
+inline uint32_t BlockInputs(WeightType type) {
+  return type >= WeightType::kQ4K ? 256 : IsBlockType(type) ? 32 : 1;
+}
 
 // Memory aligned to 64 bytes, as kernels require.
 class AlignedBytes {

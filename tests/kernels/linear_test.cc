@@ -26,8 +26,13 @@ class LinearTest : public testing::TestWithParam<Case> {
     return GetParam().backend->Linear(GetParam().type, GetParam().precision);
   }
   bool fast() const { return GetParam().precision == Precision::kFast; }
-  // Rows of block types come in whole blocks.
+  // `inputs` rounded up to the whole blocks that rows of block types come in.
+  static uint32_t Whole(uint32_t inputs) {
+    const uint32_t block = BlockInputs(GetParam().type);
+    return (inputs + block - 1) / block * block;
+  }
   std::vector<uint32_t> InputCounts() const {
+    if (BlockInputs(GetParam().type) == 256) return {256, 512, 768};
     if (IsBlockType(GetParam().type)) return {32, 96, 576, 160};
     return {1, 31, 33, 64, 100, 172, 576};
   }
@@ -105,7 +110,7 @@ TEST_P(LinearTest, AgreesWithFloat64AtEverySize) {
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsInEveryTile) {
-  const uint32_t inputs = IsBlockType(GetParam().type) ? 160 : 172, outputs = 40;
+  const uint32_t inputs = IsBlockType(GetParam().type) ? Whole(160) : 172, outputs = 40;
   const StoredMatrix matrix = RandomMatrix(GetParam().type, outputs, inputs, 1);
   const auto x = RandomFloats(size_t{kTileRows} * inputs, 2);
   std::vector<std::vector<float>> alone;
@@ -126,7 +131,7 @@ TEST_P(LinearTest, RowHasTheSameBitsInEveryTile) {
 }
 
 TEST_P(LinearTest, ZeroRowGivesZeroAndExtremesStayFinite) {
-  const uint32_t inputs = 64, outputs = 32;
+  const uint32_t inputs = Whole(64), outputs = 32;
   const StoredMatrix matrix = RandomMatrix(GetParam().type, outputs, inputs, 3);
   std::vector<float> x(4 * inputs);
   for (uint32_t k = 0; k < inputs; ++k) {
@@ -140,7 +145,7 @@ TEST_P(LinearTest, ZeroRowGivesZeroAndExtremesStayFinite) {
 }
 
 TEST_P(LinearTest, NanOfOneRowStaysInThatRow) {
-  const uint32_t inputs = 96, outputs = 32;
+  const uint32_t inputs = Whole(96), outputs = 32;
   const StoredMatrix matrix = RandomMatrix(GetParam().type, outputs, inputs, 4);
   auto x = RandomFloats(3 * inputs, 5);
   const auto clean = Multiply(matrix, x, 3);

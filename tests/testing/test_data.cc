@@ -17,6 +17,12 @@ std::string Env(const char* name) {
   return value == nullptr ? std::string() : value;
 }
 
+std::string CachedModel(const char* file) {
+  std::string cache = Env("BATON_CACHE_DIR");
+  if (cache.empty()) cache = Env("HOME") + "/.cache/baton";
+  return IfExists(std::filesystem::path(cache) / "models" / file);
+}
+
 }  // namespace
 
 std::string TestData(const std::string& relative) {
@@ -31,10 +37,8 @@ std::string SharedData(const std::string& relative) {
   return IfExists(base / "data" / relative);
 }
 
-std::string DemoModel() {
-  std::string cache = Env("BATON_CACHE_DIR");
-  if (cache.empty()) cache = Env("HOME") + "/.cache/baton";
-  return IfExists(std::filesystem::path(cache) / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf");
-}
+std::string DemoModel() { return CachedModel("SmolLM2-135M-Instruct.Q4_1.gguf"); }
+
+std::string QwenModel() { return CachedModel("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf"); }
 
 }  // namespace baton::testing

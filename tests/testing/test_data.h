@@ -19,6 +19,8 @@ std::string SharedData(const std::string& relative);
 // The demo model of the quickstart in its cache folder ($BATON_CACHE_DIR or
 // ~/.cache/baton); empty when it was not fetched.
 std::string DemoModel();
+// Qwen2.5-Coder-1.5B-Instruct as Q4_K_M, likewise.
+std::string QwenModel();
 
 }  // namespace baton::testing
 

@@ -33,7 +33,16 @@ class Avx512 final : public Backend {
       case WeightType::kQ4_1:
         return avx512::W4AffineLinear();
       case WeightType::kQ8_0:
+      case WeightType::kQ5_0:
         return avx512::W8Linear();
+      case WeightType::kQ5_1:
+        return avx512::W8AffineLinear();
+      case WeightType::kQ4K:
+        return avx512::Q4KLinear();
+      case WeightType::kQ5K:
+        return avx512::Q5KLinear();
+      case WeightType::kQ6K:
+        return avx512::Q6KLinear();
       case WeightType::kF32:
       case WeightType::kF16:
       case WeightType::kBf16:

@@ -17,8 +17,14 @@ const ActivationFormat& Bf16Activations();
 const LinearFormat& W4AffineLinear();
 // Q4_0: scale per 32, zero at 8; exact in the weights.
 const LinearFormat& W4SymmetricLinear();
-// Q8_0: scale per 32; exact in the weights.
+// Q8_0, Q5_0: scale per 32; exact in the weights.
 const LinearFormat& W8Linear();
+// Q5_1: scale and minimum per 32; exact in the weights.
+const LinearFormat& W8AffineLinear();
+// Their own types, with two-level scales; exact in the weights.
+const LinearFormat& Q4KLinear();
+const LinearFormat& Q5KLinear();
+const LinearFormat& Q6KLinear();
 // F32, F16, BF16, rounded to bf16.
 const LinearFormat& Bf16Linear();
 

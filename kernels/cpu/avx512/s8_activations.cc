@@ -27,13 +27,14 @@ class S8ActivationFormat final : public ActivationFormat {
                  uint32_t group) const override;
 };
 
-// The sum of 32 s8.
-int32_t SumBytes(__m256i q) {
-  const __m256i sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
-  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-  return _mm_cvtsi128_si32(sum);
+// The sums of the first and the second 16 s8.
+void SumHalves(__m256i q, int32_t sums[2]) {
+  const __m256i quads = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+  const __m128i pairs =
+      _mm_hadd_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
+  const __m128i halves = _mm_hadd_epi32(pairs, pairs);
+  sums[0] = _mm_cvtsi128_si32(halves);
+  sums[1] = _mm_extract_epi32(halves, 1);
 }
 
 float MaxAbs(__m512 x0, __m512 x1) {
@@ -71,7 +72,9 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
                                             _mm512_cvtepi32_epi8(q1), 1);
   alignas(32) uint32_t quads[S8Tile::kQuads];
   _mm256_store_si256(reinterpret_cast<__m256i*>(quads), q);
-  const int32_t q_sum = SumBytes(q);
+  int32_t half_sums[2];
+  SumHalves(q, half_sums);
+  const int32_t q_sum = half_sums[0] + half_sums[1];
 
   uint32_t* words =
       reinterpret_cast<uint32_t*>(tile) + size_t{group} * S8Tile::kWords * tile_rows + row;
@@ -82,6 +85,9 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
   words[S8Tile::kShift4 * tile_rows] = static_cast<uint32_t>(-8 * q_sum);
   words[S8Tile::kShift8 * tile_rows] = static_cast<uint32_t>(-128 * q_sum);
   words[S8Tile::kSum * tile_rows] = std::bit_cast<uint32_t>(row_scale * static_cast<float>(q_sum));
+  for (uint32_t half = 0; half < 2; ++half) {
+    words[(S8Tile::kShift6 + half) * tile_rows] = static_cast<uint32_t>(-32 * half_sums[half]);
+  }
   reinterpret_cast<uint32_t*>(
       tile)[S8Tile::Outliers(Groups(inputs), tile_rows) + size_t{group} * tile_rows + row] =
       outlier;

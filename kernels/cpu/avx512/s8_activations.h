@@ -9,6 +9,8 @@
 //   kShift4      int32: -8 * sum q, where a u4 weight w stands for w - 8
 //   kShift8      int32: -128 * sum q, where a u8 weight w stands for w - 128
 //   kSum         float: scale * sum q, for minima of weights
+//   kShift6      int32 [2]: -32 * sum q over the first and the second 16
+//                inputs, where a u6 weight w stands for w - 32
 // A shift is the initial value of the integer accumulator, which makes the
 // zero point of the weights free. (The sum of the unquantized x in the place
 // of kSum would add error: what the minimum and the integer part of a weight
@@ -35,7 +37,8 @@ struct S8Tile {
   static constexpr uint32_t kShift4 = 9;
   static constexpr uint32_t kShift8 = 10;
   static constexpr uint32_t kSum = 11;
-  static constexpr uint32_t kWords = 12;
+  static constexpr uint32_t kShift6 = 12;
+  static constexpr uint32_t kWords = 14;
 
   static constexpr float kOutlierRatio = 3;
   static constexpr uint32_t kOutlierIndexMask = 31;

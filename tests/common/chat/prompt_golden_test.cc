@@ -78,10 +78,9 @@ TEST(PromptGolden, EmbeddedModel) {
   EXPECT_EQ(cases, 12);
 }
 
-TEST(PromptGolden, SmolLm2) {
-  const std::string model = testing::DemoModel();
+// Prompts and answers of a golden file in the format that the model brings.
+void CheckConversations(const std::string& model, const std::string& path, int expected_cases) {
   BATON_NEED_DATA(model);
-  const std::string path = testing::SharedData("models/smollm2/golden.json");
   BATON_NEED_DATA(path);
   const Opened opened = Open(model);
   int cases = 0;
@@ -94,7 +93,17 @@ TEST(PromptGolden, SmolLm2) {
         << one["name"];
     ++cases;
   }
-  EXPECT_EQ(cases, 15);
+  EXPECT_EQ(cases, expected_cases);
+}
+
+TEST(PromptGolden, SmolLm2) {
+  CheckConversations(testing::DemoModel(), testing::SharedData("models/smollm2/golden.json"), 15);
+}
+
+// With its default system message, and control tokens that a user spelled.
+TEST(PromptGolden, Qwen25Coder) {
+  CheckConversations(testing::QwenModel(), testing::SharedData("models/qwen25coder/golden.json"),
+                     9);
 }
 
 TEST(PromptGolden, ChatGlm3AndChatGlm2AsPublished) {

@@ -105,7 +105,7 @@ TEST(OpenCheckpoint, FolderWithOneGgufOpensItAndSeveralAskForAName) {
 TEST(OpenCheckpoint, UnknownArchitectureListsThoseThatAreSupported) {
   using enum absl::StatusCode;
   ExpectError(OpenWithConfig(ConfigWith("\"model_type\": \"chatglm\"", "\"model_type\": \"bert\"")),
-              kUnimplemented, "supported are chatglm, llama");
+              kUnimplemented, "supported are chatglm, llama, qwen2");
   const TempFolder folder;
   const std::string path =
       folder.Write("x.gguf", GgufBuilder().String("general.architecture", "mamba").Build());

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/json.h"
 #include "tests/common/checkpoint/checkpoint_files.h"
 #include "tests/testing/test_data.h"
 
@@ -174,6 +175,92 @@ TEST(Weights, DemoModelIsUnderstood) {
   EXPECT_EQ(format->name, "chatml");
   EXPECT_EQ(format->options.default_system,
             "You are a helpful AI assistant named SmolLM, trained by Hugging Face");
+}
+
+// A Qwen2 checkpoint of one layer as Hugging Face's names have it, `extra` in its
+// config.json; without the bias of k if asked.
+absl::Status OpenTinyQwen2(const std::string& extra, bool k_bias, ModelConfig* config) {
+  const std::string layer = "model.layers.0.";
+  std::vector<std::pair<std::string, std::vector<int>>> tensors = {
+      {"model.embed_tokens.weight", {6, 8}},
+      {"model.norm.weight", {8}},
+      {"lm_head.weight", {6, 8}},
+      {layer + "input_layernorm.weight", {8}},
+      {layer + "post_attention_layernorm.weight", {8}},
+      {layer + "self_attn.q_proj.weight", {8, 8}},
+      {layer + "self_attn.q_proj.bias", {8}},
+      {layer + "self_attn.k_proj.weight", {4, 8}},
+      {layer + "self_attn.v_proj.weight", {4, 8}},
+      {layer + "self_attn.v_proj.bias", {4}},
+      {layer + "self_attn.o_proj.weight", {8, 8}},
+      {layer + "mlp.gate_proj.weight", {16, 8}},
+      {layer + "mlp.up_proj.weight", {16, 8}},
+      {layer + "mlp.down_proj.weight", {8, 16}}};
+  if (k_bias) tensors.push_back({layer + "self_attn.k_proj.bias", {4}});
+  Json header = Json::object();
+  size_t bytes = 0;
+  for (const auto& [name, shape] : tensors) {
+    size_t size = 4;
+    for (int extent : shape) size *= static_cast<size_t>(extent);
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {bytes, bytes + size}}};
+    bytes += size;
+  }
+  const TempFolder folder;
+  folder.Write("model.safetensors", Safetensors(header.dump(), std::string(bytes, '\0')));
+  folder.Write("config.json", R"({"model_type": "qwen2", "num_hidden_layers": 1, "hidden_size": 8,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 6,
+    "max_position_embeddings": 32, "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": false, "eos_token_id": 2, "hidden_act": "silu")" +
+                                  extra + "}");
+  const auto opened = OpenCheckpoint(folder.path());
+  if (!opened.ok()) return opened.status();
+  *config = (*opened)->config();
+  const auto weights = (*opened)->Weights();
+  if (weights.ok()) EXPECT_NE(weights->layers[0].k.bias, nullptr);
+  return weights.status();
+}
+
+TEST(Weights, Qwen2OfHuggingFaceHasBiasesOnQkv) {
+  ModelConfig config;
+  const absl::Status status = OpenTinyQwen2(R"(, "use_sliding_window": false)", true, &config);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(config.architecture, "qwen2");
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_EQ(config.rope_style, RopeStyle::kHalves);
+  EXPECT_EQ(config.rotary_dims, 4u);
+  EXPECT_EQ(config.rope_base, 1e6);
+  EXPECT_THAT(std::string(OpenTinyQwen2("", false, &config).message()),
+              HasSubstr("self_attn.k_proj.bias\" is missing"));
+  EXPECT_THAT(
+      std::string(OpenTinyQwen2(R"(, "use_sliding_window": true)", true, &config).message()),
+      HasSubstr("use_sliding_window"));
+}
+
+TEST(Weights, QwenIsUnderstood) {
+  const std::string path = testing::QwenModel();
+  BATON_NEED_DATA(path);
+  const auto checkpoint = Open(path);
+  ASSERT_NE(checkpoint, nullptr);
+  const auto weights = checkpoint->Weights();
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const ModelConfig& config = checkpoint->config();
+  EXPECT_EQ(config.architecture, "qwen2");
+  EXPECT_EQ(config.rope_style, RopeStyle::kHalves);
+  EXPECT_EQ(config.rotary_dims, 128u);
+  EXPECT_EQ(config.rope_base, 1e6);
+  EXPECT_EQ(config.end_tokens, (std::vector<TokenId>{151'645}));
+  EXPECT_FALSE(config.tied_head);
+  EXPECT_EQ(weights->layers.size(), 28u);
+  EXPECT_NE(weights->layers[27].v.bias, nullptr);
+  EXPECT_EQ(weights->layers[0].attention_out.bias, nullptr);
+  EXPECT_EQ(weights->layers[0].q.tensor->type, TensorType::kQ4K);
+  EXPECT_EQ(weights->embedding->type, TensorType::kQ4K);
+  EXPECT_EQ(weights->head.tensor->type, TensorType::kQ6K);
+  const auto format = checkpoint->DetectChatFormat();
+  ASSERT_TRUE(format.ok()) << format.status();
+  EXPECT_EQ(format->name, "chatml");
+  EXPECT_EQ(format->options.default_system,
+            "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
 }
 
 TEST(Weights, GgufChatGlmIsMappedToTheSameBlock) {

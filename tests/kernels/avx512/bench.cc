@@ -103,17 +103,25 @@ struct Type {
   const char* name;
   double floor;  // percent of peak at 64 rows and more
 };
-constexpr Type kTypes[] = {{WeightType::kQ4_1, "W4 affine", 66},
-                           {WeightType::kQ4_0, "W4 symmetric", 66},
-                           {WeightType::kQ8_0, "W8", 70},
-                           {WeightType::kBf16, "bf16", 85}};
+constexpr Type kTypes[] = {
+    {WeightType::kQ4_1, "W4 affine", 66}, {WeightType::kQ4_0, "W4 symmetric", 66},
+    {WeightType::kQ4K, "Q4_K", 62},       {WeightType::kQ6K, "Q6_K", 50},
+    {WeightType::kQ5K, "Q5_K", 55},       {WeightType::kQ8_0, "W8", 70},
+    {WeightType::kQ5_1, "W8 affine", 66}, {WeightType::kBf16, "bf16", 85}};
+
+// `inputs` rounded up to whole blocks.
+uint32_t Whole(WeightType type, uint32_t inputs) {
+  const uint32_t block = testing::BlockInputs(type);
+  return (inputs + block - 1) / block * block;
+}
 
 void BenchProducts(const Backend& backend, const Peaks& peaks) {
   AlignedArray<float> out(kTileRows * kPanelOutputs);
   for (const Type& type : kTypes) {
     const LinearFormat& format = backend.Linear(type.type, Precision::kFast);
     const double peak = type.type == WeightType::kBf16 ? peaks.bf16 : peaks.int8;
-    for (uint32_t inputs : {576, 1536, 4096}) {
+    for (uint32_t size : {576, 1536, 4096}) {
+      const uint32_t inputs = Whole(type.type, size);
       Matrix m(format, type.type, 8, inputs);
       for (uint32_t rows : {1, 2, 3, 4, 5, 6, 96}) {
         Batch batch(format.activation(), rows, inputs);
@@ -130,14 +138,15 @@ void BenchProducts(const Backend& backend, const Peaks& peaks) {
 // Decode beyond the caches.
 void BenchStream(const Backend& backend) {
   constexpr size_t kBytes = size_t{384} << 20;
-  constexpr uint32_t kInputs = 576, kPiece = 16;  // panels
+  constexpr uint32_t kPiece = 16;  // panels
   for (int threads : {1, 2}) {
     for (const Type& type : kTypes) {
       const LinearFormat& format = backend.Linear(type.type, Precision::kFast);
-      Matrix m(format, type.type, static_cast<uint32_t>(kBytes / format.PanelBytes(kInputs)),
-               kInputs);
+      const uint32_t inputs = Whole(type.type, 576);
+      Matrix m(format, type.type, static_cast<uint32_t>(kBytes / format.PanelBytes(inputs)),
+               inputs);
       for (uint32_t rows : {1, 4}) {
-        Batch batch(format.activation(), rows, kInputs);
+        Batch batch(format.activation(), rows, inputs);
         const uint32_t share = m.panels / static_cast<uint32_t>(threads) / kPiece * kPiece;
         std::vector<uint32_t> at(static_cast<size_t>(threads) * 16);  // a cache line each
         const double rate = testing::BestStream(threads, [&](int t) {

@@ -22,7 +22,7 @@ using testing::StoredWeights;
 using Rows = std::vector<std::vector<float>>;  // rows of equal width
 
 bool IsBlockType(WeightType type) {
-  return type == WeightType::kQ8_0 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
+  return type != WeightType::kF32 && type != WeightType::kF16 && type != WeightType::kBf16;
 }
 
 Rows RandomRows(uint32_t rows, uint32_t inputs, float deviation, uint32_t seed) {
@@ -96,7 +96,14 @@ class LinearTest : public ::testing::TestWithParam<WeightType> {
     format_ = &Avx512Backend()->Linear(GetParam(), Precision::kFast);
   }
 
+  // `inputs` rounded up to whole blocks.
+  static uint32_t Whole(uint32_t inputs) {
+    const uint32_t block = testing::BlockInputs(GetParam());
+    return (inputs + block - 1) / block * block;
+  }
+
   std::vector<uint32_t> Sizes() const {
+    if (testing::BlockInputs(GetParam()) == 256) return {256, 512, 1536};
     if (IsBlockType(GetParam())) return {32, 64, 96, 576, 1536};
     return {1, 31, 32, 33, 100, 576, 1537};
   }
@@ -157,11 +164,11 @@ TEST_P(LinearTest, AgreesWithReferenceAtEverySizeAndTileHeight) {
 }
 
 TEST_P(LinearTest, AgreesWithReferenceForLargeTinyAndMixedActivations) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 1);
-  CheckAgainstReference(w, RandomRows(6, 96, 1e4f, 2));
-  CheckAgainstReference(w, RandomRows(6, 96, 1e-25f, 3));
-  CheckAgainstReference(w, RandomRows(6, 96, 1e-39f, 4));  // denormals
-  Rows mixed = RandomRows(6, 96, 1, 5);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(96), 1);
+  CheckAgainstReference(w, RandomRows(6, Whole(96), 1e4f, 2));
+  CheckAgainstReference(w, RandomRows(6, Whole(96), 1e-25f, 3));
+  CheckAgainstReference(w, RandomRows(6, Whole(96), 1e-39f, 4));  // denormals
+  Rows mixed = RandomRows(6, Whole(96), 1, 5);
   for (auto& row : mixed) {
     for (uint32_t k = 0; k < 32; ++k) row[k] *= 1e-40f;
     for (uint32_t k = 32; k < 64; ++k) row[k] = (k == 40) ? 3e4f : 0;
@@ -170,12 +177,13 @@ TEST_P(LinearTest, AgreesWithReferenceForLargeTinyAndMixedActivations) {
 }
 
 TEST_P(LinearTest, AgreesWithReferenceWithOutliersAtEveryPlace) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 576, 20);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(576), 20);
   for (uint32_t rows = 1; rows <= kTileRows; ++rows) {
-    Rows x = RandomRows(rows, 576, 1, 21);
+    Rows x = RandomRows(rows, Whole(576), 1, 21);
     for (uint32_t r = 0; r < rows; ++r) {
       // Row 0 has one in every group, row r in every (r + 1)th.
-      for (uint32_t g = 0; g < 18; g += r + 1) x[r][g * 32 + (g + 5 * r) % 32] = g % 2 ? 1e3f : -77;
+      for (uint32_t g = 0; g < w.inputs / 32; g += r + 1)
+        x[r][g * 32 + (g + 5 * r) % 32] = g % 2 ? 1e3f : -77;
     }
     CheckAgainstReference(w, x);
   }
@@ -185,20 +193,20 @@ TEST_P(LinearTest, IsExactToFloatForActivationsThatNeedNoRounding) {
   // Multiples of 2^-7 with a maximum of 127 * 2^-7 are themselves in s8 and in
   // bf16. So are the weights of all types but F32 and F16, which are rounded.
   const bool rounds = GetParam() == WeightType::kF32 || GetParam() == WeightType::kF16;
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 576, 6);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(576), 6);
   std::mt19937 random(7);
-  Rows x(5, std::vector<float>(576));
+  Rows x(5, std::vector<float>(w.inputs));
   for (auto& row : x) {
     for (float& value : row) value = (static_cast<int>(random() % 255) - 127) / 128.0f;
-    for (uint32_t g = 0; g < 18; ++g) row[g * 32 + g] = 127 / 128.0f;
+    for (uint32_t g = 0; g < w.inputs / 32; ++g) row[g * 32 + g] = 127 / 128.0f;
   }
   AlignedArray<std::byte> panel = Pack(w);
   const std::vector<float> out = Multiply(panel, x);
   for (size_t r = 0; r < x.size(); ++r) {
     for (uint32_t c = 0; c < kPanelOutputs; ++c) {
       double value = 0, magnitude = 0;
-      for (uint32_t k = 0; k < 576; ++k) {
-        const double stored = w.values[c * 576 + k];
+      for (uint32_t k = 0; k < w.inputs; ++k) {
+        const double stored = w.values[c * w.inputs + k];
         const double weight =
             rounds ? testing::Bf16ToDouble(testing::DoubleToBf16(stored)) : stored;
         value += weight * x[r][k];
@@ -210,7 +218,7 @@ TEST_P(LinearTest, IsExactToFloatForActivationsThatNeedNoRounding) {
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsAtEveryPlaceOfEveryTile) {
-  const uint32_t inputs = IsBlockType(GetParam()) ? 160 : 150;
+  const uint32_t inputs = IsBlockType(GetParam()) ? Whole(160) : 150;
   const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, inputs, 8);
   AlignedArray<std::byte> panel = Pack(w);
   const Rows probe = RandomRows(1, inputs, 1, 9);
@@ -227,9 +235,9 @@ TEST_P(LinearTest, RowHasTheSameBitsAtEveryPlaceOfEveryTile) {
 }
 
 TEST_P(LinearTest, PrefetchedMemoryDoesNotChangeBits) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 11);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(96), 11);
   AlignedArray<std::byte> panel = Pack(w), next(10000);
-  const Rows x = RandomRows(4, 96, 1, 12);
+  const Rows x = RandomRows(4, Whole(96), 1, 12);
   const std::vector<float> plain = Multiply(panel, x);
   for (size_t bytes : {0, 1, 63, 64, 1000, 10000}) {
     EXPECT_EQ(Multiply(panel, x, next.data(), bytes), plain) << bytes;
@@ -237,14 +245,14 @@ TEST_P(LinearTest, PrefetchedMemoryDoesNotChangeBits) {
 }
 
 TEST_P(LinearTest, ZeroActivationsGiveZero) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 64, 13);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(64), 13);
   AlignedArray<std::byte> panel = Pack(w);
-  for (float value : Multiply(panel, Rows(6, std::vector<float>(64)))) EXPECT_EQ(value, 0);
+  for (float value : Multiply(panel, Rows(6, std::vector<float>(Whole(64))))) EXPECT_EQ(value, 0);
 }
 
 TEST_P(LinearTest, MissingOutputsArePackedAsZeros) {
-  const StoredWeights w = RandomWeights(GetParam(), 7, 64, 14);
-  const Rows x = RandomRows(3, 64, 1, 15);
+  const StoredWeights w = RandomWeights(GetParam(), 7, Whole(64), 14);
+  const Rows x = RandomRows(3, Whole(64), 1, 15);
   CheckAgainstReference(w, x);
   AlignedArray<std::byte> panel = Pack(w);
   const std::vector<float> out = Multiply(panel, x);
@@ -254,9 +262,9 @@ TEST_P(LinearTest, MissingOutputsArePackedAsZeros) {
 }
 
 TEST_P(LinearTest, NotANumberInARowMakesThatRowAndNoOtherNotANumber) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 16);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(96), 16);
   AlignedArray<std::byte> panel = Pack(w);
-  const Rows good = RandomRows(kTileRows, 96, 1, 17);
+  const Rows good = RandomRows(kTileRows, Whole(96), 1, 17);
   const std::vector<float> expected = Multiply(panel, good);
   for (float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -274,9 +282,9 @@ TEST_P(LinearTest, NotANumberInARowMakesThatRowAndNoOtherNotANumber) {
 }
 
 TEST_P(LinearTest, OverflowOfARowStaysInThatRow) {
-  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, 96, 18);
+  const StoredWeights w = RandomWeights(GetParam(), kPanelOutputs, Whole(96), 18);
   AlignedArray<std::byte> panel = Pack(w);
-  Rows x = RandomRows(kTileRows, 96, 1, 19);
+  Rows x = RandomRows(kTileRows, Whole(96), 1, 19);
   const std::vector<float> expected = Multiply(panel, x);
   for (uint32_t k = 0; k < 96; ++k) x[4][k] = k % 3 == 0 ? -3e38f : 3e38f;
   const std::vector<float> out = Multiply(panel, x);
@@ -287,13 +295,16 @@ TEST_P(LinearTest, OverflowOfARowStaysInThatRow) {
 }
 
 std::string TypeName(const ::testing::TestParamInfo<WeightType>& type) {
-  static constexpr const char* kNames[] = {"F32", "F16", "Bf16", "Q8_0", "Q4_0", "Q4_1"};
+  static constexpr const char* kNames[] = {"F32",  "F16",  "Bf16", "Q8_0", "Q4_0", "Q4_1",
+                                           "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"};
   return kNames[static_cast<int>(type.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(Avx512, LinearTest,
                          ::testing::Values(WeightType::kF32, WeightType::kF16, WeightType::kBf16,
-                                           WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1),
+                                           WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
+                                           WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ4K,
+                                           WeightType::kQ5K, WeightType::kQ6K),
                          TypeName);
 
 }  // namespace

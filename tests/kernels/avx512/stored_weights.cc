@@ -8,19 +8,29 @@
 namespace baton::kernels::testing {
 namespace {
 
-size_t RowBytes(WeightType type, uint32_t inputs) {
+uint32_t BlockBytes(WeightType type) {
   switch (type) {
     case WeightType::kF32:
-      return inputs * size_t{4};
+      return 4;
     case WeightType::kF16:
     case WeightType::kBf16:
-      return inputs * size_t{2};
+      return 2;
     case WeightType::kQ8_0:
-      return inputs / 32 * size_t{34};
+      return 34;
     case WeightType::kQ4_0:
-      return inputs / 32 * size_t{18};
+      return 18;
     case WeightType::kQ4_1:
-      return inputs / 32 * size_t{20};
+      return 20;
+    case WeightType::kQ5_0:
+      return 22;
+    case WeightType::kQ5_1:
+      return 24;
+    case WeightType::kQ4K:
+      return 144;
+    case WeightType::kQ5K:
+      return 176;
+    case WeightType::kQ6K:
+      return 210;
   }
   return 0;
 }
@@ -55,22 +65,69 @@ void FillFloats(StoredWeights& w, std::mt19937& random) {
   }
 }
 
+// Bit `index` of a string of bits, lowest first.
+int Bit(const std::byte* bytes, size_t index) {
+  return std::to_integer<int>(bytes[index / 8]) >> (index % 8) & 1;
+}
+
+// A block is d, for affine types m, for five-bit types 32 fifth bits, codes.
+void DecodeSmallBlock(WeightType type, const std::byte* block, double* values) {
+  const bool eight = type == WeightType::kQ8_0;
+  const bool five = type == WeightType::kQ5_0 || type == WeightType::kQ5_1;
+  const bool affine = type == WeightType::kQ4_1 || type == WeightType::kQ5_1;
+  const std::byte* high = block + (affine ? 4 : 2);
+  const std::byte* codes = high + (five ? 4 : 0);
+  const double d = HalfToDouble(ReadU16(block));
+  const double m = affine ? HalfToDouble(ReadU16(block + 2)) : eight ? 0 : five ? -16 * d : -8 * d;
+  for (size_t k = 0; k < 32; ++k) {
+    const int byte = std::to_integer<int>(codes[eight ? k : k % 16]);
+    const int nibble = (k < 16 ? byte % 16 : byte / 16) + (five ? 16 * Bit(high, k) : 0);
+    values[k] = d * (eight ? static_cast<int8_t>(byte) : nibble) + m;
+  }
+}
+
+// Value k of a block of 256.
+double DecodeK(WeightType type, const std::byte* block, size_t k) {
+  const size_t group = k / 32, in_group = k % 32;
+  const auto byte = [block](size_t at) { return std::to_integer<int>(block[at]); };
+  if (type == WeightType::kQ6K) {
+    const size_t half = k / 128, in_half = k % 128;
+    const int low = byte(half * 64 + in_half % 64) >> (in_half / 64 * 4) & 15;
+    const int high = byte(128 + half * 32 + in_group) >> (in_half / 32 * 2) & 3;
+    return HalfToDouble(ReadU16(block + 208)) * static_cast<int8_t>(byte(192 + k / 16)) *
+           (low + 16 * high - 32);
+  }
+  int scale, minimum;
+  if (group < 4) {
+    scale = byte(4 + group) % 64;
+    minimum = byte(8 + group) % 64;
+  } else {
+    scale = byte(8 + group) % 16 + byte(group) / 64 * 16;
+    minimum = byte(8 + group) / 16 + byte(4 + group) / 64 * 16;
+  }
+  const bool five = type == WeightType::kQ5K;
+  const int nibble = byte((five ? 48 : 16) + group / 2 * 32 + in_group) >> (group % 2 * 4) & 15;
+  const int code = nibble + (five ? 16 * Bit(block + 16 + in_group, group) : 0);
+  return HalfToDouble(ReadU16(block)) * scale * code - HalfToDouble(ReadU16(block + 2)) * minimum;
+}
+
 void FillBlocks(StoredWeights& w, std::mt19937& random) {
-  const bool eight = w.type == WeightType::kQ8_0, affine = w.type == WeightType::kQ4_1;
-  const size_t header = affine ? 4 : 2, block_bytes = header + (eight ? 32 : 16);
+  const size_t block_bytes = BlockBytes(w.type), block_values = BlockInputs(w.type);
+  const bool two_halves = w.type == WeightType::kQ4_1 || w.type == WeightType::kQ5_1 ||
+                          w.type == WeightType::kQ4K || w.type == WeightType::kQ5K;
   for (std::byte& byte : w.data) byte = static_cast<std::byte>(random());
-  for (size_t b = 0; b < w.values.size() / 32; ++b) {
+  for (size_t b = 0; b < w.values.size() / block_values; ++b) {
     std::byte* block = &w.data[b * block_bytes];
-    for (size_t h = 0; h < header; h += 2) {
+    std::byte* halves = block + (w.type == WeightType::kQ6K ? 208 : 0);
+    for (size_t h = 0; h < (two_halves ? 2 : 1); ++h) {
       const uint16_t half = RandomHalf(random);
-      std::memcpy(block + h, &half, 2);
+      std::memcpy(halves + h * 2, &half, 2);
     }
-    const double d = HalfToDouble(ReadU16(block));
-    const double m = affine ? HalfToDouble(ReadU16(block + 2)) : eight ? 0 : -8 * d;
-    for (size_t k = 0; k < 32; ++k) {
-      const int byte = static_cast<int>(block[header + (eight ? k : k % 16)]);
-      const int nibble = k < 16 ? byte % 16 : byte / 16;
-      w.values[b * 32 + k] = d * (eight ? static_cast<int8_t>(byte) : nibble) + m;
+    double* values = &w.values[b * block_values];
+    if (block_values == 32) {
+      DecodeSmallBlock(w.type, block, values);
+    } else {
+      for (size_t k = 0; k < block_values; ++k) values[k] = DecodeK(w.type, block, k);
     }
   }
 }
@@ -98,8 +155,13 @@ WeightRows StoredWeights::rows() const {
       .type = type, .data = data.data(), .row_bytes = row_bytes, .rows = outputs, .inputs = inputs};
 }
 
+uint32_t BlockInputs(WeightType type) {
+  if (BlockBytes(type) <= 4) return 1;
+  return BlockBytes(type) <= 34 ? 32 : 256;
+}
+
 StoredWeights RandomWeights(WeightType type, uint32_t outputs, uint32_t inputs, uint32_t seed) {
-  const size_t row_bytes = RowBytes(type, inputs);
+  const size_t row_bytes = inputs / BlockInputs(type) * size_t{BlockBytes(type)};
   StoredWeights w{type,
                   outputs,
                   inputs,

@@ -26,7 +26,10 @@ struct StoredWeights {
   std::vector<double> values;  // [outputs, inputs], exactly as stored
 };
 
-// REQUIRES: inputs a multiple of 32 for block types.
+// Values per stored block; 1 for plain numbers.
+uint32_t BlockInputs(WeightType type);
+
+// REQUIRES: whole blocks.
 StoredWeights RandomWeights(WeightType type, uint32_t outputs, uint32_t inputs, uint32_t seed);
 
 // Aligned to 64 bytes, as panels and results must be.
