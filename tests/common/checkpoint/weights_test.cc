@@ -216,8 +216,9 @@ absl::Status OpenTinyQwen2(const std::string& extra, bool k_bias, ModelConfig* c
   if (!opened.ok()) return opened.status();
   *config = (*opened)->config();
   const auto weights = (*opened)->Weights();
-  if (weights.ok()) EXPECT_NE(weights->layers[0].k.bias, nullptr);
-  return weights.status();
+  if (!weights.ok()) return weights.status();
+  EXPECT_NE(weights->layers[0].k.bias, nullptr);
+  return absl::OkStatus();
 }
 
 TEST(Weights, Qwen2OfHuggingFaceHasBiasesOnQkv) {
