@@ -172,8 +172,10 @@ void BenchBackend(const Backend& backend, const Peaks& peaks) {
       const LinearFormat& format = backend.Linear(type, precision);
       if (!seen.insert(format.name()).second) continue;
       for (const Shape& shape : {Shape{1536, 576}, Shape{576, 1536}, Shape{512, 4096}}) {
+        const uint32_t block = BlockInputs(type);
+        const uint32_t inputs = (shape.inputs + block - 1) / block * block;
         for (uint32_t rows : {1u, 4u, 6u, 66u, 252u}) {
-          BenchLinear(format, type, shape.outputs, shape.inputs, rows, peaks);
+          BenchLinear(format, type, shape.outputs, inputs, rows, peaks);
         }
       }
     }
