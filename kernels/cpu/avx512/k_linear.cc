@@ -144,7 +144,7 @@ BATON_INLINE void AddHalfGroup(const std::byte* record, const std::byte* group, 
                _mm512_mul_ps(LoadHalf(record + 32), LoadS8(scales + 16)), a, dot, sum);
 }
 
-// Weight k of a group for all outputs: see AddOutliers.
+// Weight k of a group for all outputs, without its minimum: see AddOutliers.
 template <int kHigh>
 BATON_INLINE void LoadWeights(const std::byte* record, uint32_t group_index, uint32_t k, __m512* w0,
                               __m512* w1) {
@@ -163,18 +163,14 @@ BATON_INLINE void LoadWeights(const std::byte* record, uint32_t group_index, uin
       q = _mm512_or_si512(q, _mm512_slli_epi32(bits, 4));
     }
     const __m512 d = LoadHalf(record + half * 32);
-    __m512 w;
+    __m512 scale;
     if constexpr (Layout<kHigh>::kAffine) {
-      const __m512 scale = _mm512_mul_ps(d, LoadU8(group + half * 16));
-      const __m512 minimum = _mm512_mul_ps(LoadHalf(record + kHalves + half * 32),
-                                           LoadU8(group + kPanelOutputs + half * 16));
-      w = _mm512_fmsub_ps(_mm512_cvtepi32_ps(q), scale, minimum);
+      scale = LoadU8(group + half * 16);
     } else {
-      const std::byte* scales = group + k / 16 * kPanelOutputs + half * 16;
+      scale = LoadS8(group + k / 16 * kPanelOutputs + half * 16);
       q = _mm512_sub_epi32(q, _mm512_set1_epi32(32));
-      w = _mm512_mul_ps(_mm512_cvtepi32_ps(q), _mm512_mul_ps(d, LoadS8(scales)));
     }
-    *(half == 0 ? w0 : w1) = w;
+    *(half == 0 ? w0 : w1) = _mm512_mul_ps(_mm512_cvtepi32_ps(q), _mm512_mul_ps(d, scale));
   }
 }
 

@@ -32,7 +32,8 @@ BATON_INLINE uint32_t ListNonzero(const uint32_t* words, uint32_t begin, uint32_
 
 // out[r] += x * column for every outlier x of row r, in the order of inputs.
 // `words` are the tile's outliers [groups][R]; weights(group, k, w0, w1) gives
-// weight k of the group for outputs 0-15 and 16-31.
+// weight k of the group for outputs 0-15 and 16-31, without what S8Tile::kSum
+// accounts for.
 template <uint32_t R, typename Weights>
 BATON_INLINE void AddOutliers(const uint32_t* words, uint32_t groups, const Weights& weights,
                               float* out) {

@@ -80,11 +80,13 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
       reinterpret_cast<uint32_t*>(tile) + size_t{group} * S8Tile::kWords * tile_rows + row;
   for (uint32_t w = 0; w < S8Tile::kQuads; ++w) words[w * tile_rows] = quads[w];
   // A NaN would vanish in the integers; the scale carries it to the results.
+  const float outlier_value = std::bit_cast<float>(outlier & ~S8Tile::kOutlierIndexMask);
   const float row_scale = has_nan ? std::numeric_limits<float>::quiet_NaN() : scale;
   words[S8Tile::kScale * tile_rows] = std::bit_cast<uint32_t>(row_scale);
   words[S8Tile::kShift4 * tile_rows] = static_cast<uint32_t>(-8 * q_sum);
   words[S8Tile::kShift8 * tile_rows] = static_cast<uint32_t>(-128 * q_sum);
-  words[S8Tile::kSum * tile_rows] = std::bit_cast<uint32_t>(row_scale * static_cast<float>(q_sum));
+  words[S8Tile::kSum * tile_rows] =
+      std::bit_cast<uint32_t>(row_scale * static_cast<float>(q_sum) + outlier_value);
   for (uint32_t half = 0; half < 2; ++half) {
     words[(S8Tile::kShift6 + half) * tile_rows] = static_cast<uint32_t>(-32 * half_sums[half]);
   }

@@ -8,7 +8,8 @@
 //   kScale       float: max |x| / 127
 //   kShift4      int32: -8 * sum q, where a u4 weight w stands for w - 8
 //   kShift8      int32: -128 * sum q, where a u8 weight w stands for w - 128
-//   kSum         float: scale * sum q, for minima of weights
+//   kSum         float: scale * sum q, plus the outlier below: for minima of
+//                weights
 //   kShift6      int32 [2]: -32 * sum q over the first and the second 16
 //                inputs, where a u6 weight w stands for w - 32
 // A shift is the initial value of the integer accumulator, which makes the
@@ -19,7 +20,8 @@
 // Behind the records stands an array of words [groups][R]: 0, or the one value
 // of the row's group that is more than kOutlierRatio times as large as every
 // other. It is left out of the record (q = 0, max |x| over the others); the
-// word is its float bits with the low 5 replaced by its place in the group.
+// word is its float bits with the low 5 replaced by its place in the group. Of
+// affine weights kSum has multiplied it by the minimum already.
 // A language model has channels, and its attention sink, whose activations
 // would otherwise cost their whole group its precision: SmolLM2's mean KL
 // against float32 falls from 0.0053 to 0.0016, with an outlier in 9 % of the

@@ -26,7 +26,8 @@ constexpr size_t kNibbles = kPanelOutputs * kGroup / 2;
 template <bool kAffine>
 constexpr size_t kRecord = kHalves + (kAffine ? kHalves : 0) + kNibbles;
 
-// Weight k of a group for all outputs: see AddOutliers.
+// d * (q - 8) of weight k of a group for all outputs: see AddOutliers; kSum has
+// m + 8 d.
 template <bool kAffine>
 BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, __m512* w1) {
   const std::byte* nibbles = record + kRecord<kAffine> - kNibbles + k / 8 * 128;
@@ -36,9 +37,8 @@ BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, _
     const __m512i words = _mm512_load_si512(nibbles + half * 64);
     const __m512i q = _mm512_and_si512(_mm512_srl_epi32(words, shift), low_half);
     const __m512 d = LoadHalf(record + half * 32);
-    const __m512 m =
-        kAffine ? LoadHalf(record + kHalves + half * 32) : _mm512_mul_ps(d, _mm512_set1_ps(-8.0f));
-    *(half == 0 ? w0 : w1) = _mm512_fmadd_ps(_mm512_cvtepi32_ps(q), d, m);
+    const __m512 zero = _mm512_mul_ps(d, _mm512_set1_ps(-8.0f));
+    *(half == 0 ? w0 : w1) = _mm512_fmadd_ps(_mm512_cvtepi32_ps(q), d, zero);
   }
 }
 
@@ -121,7 +121,7 @@ template <bool kAffine>
 class W4Format final : public LinearFormat {
  public:
   std::string_view name() const override {
-    return kAffine ? "avx512/w4-affine-a8-g32/1" : "avx512/w4a8-g32/1";
+    return kAffine ? "avx512/w4-affine-a8-g32/2" : "avx512/w4a8-g32/1";
   }
   const ActivationFormat& activation() const override { return S8Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {

@@ -27,7 +27,7 @@ constexpr size_t kRecord = kHeader<kAffine> + kPanelOutputs* kGroup;
 
 constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGroup; }
 
-// Weight k of a group for all outputs: see AddOutliers.
+// Weight k of a group for all outputs, without its minimum: see AddOutliers.
 template <bool kAffine>
 BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, __m512* w1) {
   const std::byte* bytes = record + kHeader<kAffine> + k / 4 * 128;
@@ -36,9 +36,7 @@ BATON_INLINE void LoadWeights(const std::byte* record, uint32_t k, __m512* w0, _
   for (uint32_t half = 0; half < 2; ++half) {
     const __m512i words = _mm512_load_si512(bytes + half * 64);
     const __m512i q = _mm512_sub_epi32(_mm512_and_si512(_mm512_srl_epi32(words, shift), low), zero);
-    const __m512 m = kAffine ? LoadHalf(record + kHalves + half * 32) : _mm512_setzero_ps();
-    *(half == 0 ? w0 : w1) =
-        _mm512_fmadd_ps(_mm512_cvtepi32_ps(q), LoadHalf(record + half * 32), m);
+    *(half == 0 ? w0 : w1) = _mm512_mul_ps(_mm512_cvtepi32_ps(q), LoadHalf(record + half * 32));
   }
 }
 
