@@ -13,17 +13,16 @@ using kernels::RowTiles;
 
 constexpr size_t kLine = 64;
 
-// The part of a panel that tile `index` of `count` prefetches for later.
-struct NextPart {
-  const std::byte* data = nullptr;
-  size_t bytes = 0;
-};
-NextPart PartOfPanel(const PackedMatrix& matrix, uint32_t next_panel, uint32_t end_panel,
-                     uint32_t index, uint32_t count) {
-  if (next_panel >= end_panel) return {};
-  const size_t share = (matrix.panel_bytes() / count + kLine - 1) / kLine * kLine;
-  const size_t begin = std::min(share * index, matrix.panel_bytes());
-  return {matrix.panel(next_panel) + begin, std::min(share, matrix.panel_bytes() - begin)};
+// What tile `index` of `count` prefetches of the panel that comes next.
+Panel PartOf(const Panel& panel, uint32_t index, uint32_t count) {
+  const size_t share = (panel.bytes / count + kLine - 1) / kLine * kLine;
+  const size_t begin = std::min(share * index, panel.bytes);
+  return {panel.data + begin, std::min(share, panel.bytes - begin)};
+}
+
+// Panel `index` of `matrix`; beyond `end`, `after`.
+Panel PanelOr(const PackedMatrix& matrix, uint32_t index, uint32_t end, const Panel& after) {
+  return index < end ? Panel{matrix.panel(index), matrix.panel_bytes()} : after;
 }
 
 }  // namespace
@@ -107,7 +106,7 @@ void StepRunner::RunLayer(uint32_t layer) {
   AttentionOut(weights, formats.attention_out);
   NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
   GateAndUp(weights, formats);
-  MultiplyAddToX(weights.down, work_.ffn_out, false);
+  MultiplyAddToX(weights.down, work_.ffn_out, false, FirstPanelAfter(layer));
   WaitUnlessByRows();
 }
 
@@ -128,16 +127,30 @@ void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& for
   WaitForPrepared(tiles);
 }
 
+Panel StepRunner::FirstPanel(const PackedMatrix& matrix) const {
+  return {matrix.panel(Panels(matrix.panels()).begin), matrix.panel_bytes()};
+}
+
+// The head is split by panels in every step.
+Panel StepRunner::FirstPanelAfter(uint32_t layer) const {
+  if (layer + 1 < context_.model.layers.size()) {
+    return FirstPanel(context_.model.layers[layer + 1].q);
+  }
+  const PackedMatrix& head = context_.model.head;
+  if (step_.logit_rows.empty()) return {};
+  return {head.panel(Part(head.panels(), thread_, threads_).begin), head.panel_bytes()};
+}
+
 template <typename Epilogue>
 void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
-                          const Epilogue& epilogue) {
+                          const Panel& after, const Epilogue& epilogue) {
   alignas(kLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = matrix.format();
   const Range panels = Panels(matrix.panels()), tiles = MultipliedTiles();
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    const Panel following = PanelOr(matrix, panel + 1, panels.end, after);
     for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
-      const NextPart next =
-          PartOfPanel(matrix, panel + 1, panels.end, tile - tiles.begin, tiles.size());
+      const Panel next = PartOf(following, tile - tiles.begin, tiles.size());
       format.Multiply(matrix.panel(panel), matrix.inputs(),
                       in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
                       step_.tiles.size(tile), out, next.data, next.bytes);
@@ -146,9 +159,10 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
   }
 }
 
-void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, float* out) {
+void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in,
+                              const Panel& after, float* out) {
   const bool own_copy = OwnCopy(step_.tiles);
-  Multiply(matrix, in, own_copy, [&](uint32_t tile, uint32_t panel, const float* result) {
+  Multiply(matrix, in, own_copy, after, [&](uint32_t tile, uint32_t panel, const float* result) {
     const uint32_t columns = matrix.columns(panel), first = panel * kPanelOutputs;
     for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
       float* row = out + size_t{step_.tiles.begin(tile) + r} * matrix.outputs() + first;
@@ -160,8 +174,9 @@ void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in
   });
 }
 
-void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy) {
-  Multiply(matrix, in, own_copy, [&](uint32_t tile, uint32_t panel, const float* result) {
+void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
+                                const Panel& after) {
+  Multiply(matrix, in, own_copy, after, [&](uint32_t tile, uint32_t panel, const float* result) {
     const uint32_t columns = matrix.columns(panel);
     for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
       context_.backend.add({x(step_.tiles.begin(tile) + r) + panel * kPanelOutputs, columns},
@@ -171,9 +186,9 @@ void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& 
 }
 
 void StepRunner::Project(const PackedLayer& layer) {
-  MultiplyInto(layer.q, work_.attention_in, work_.q.floats());
-  MultiplyInto(layer.k, work_.attention_in, work_.k.floats());
-  MultiplyInto(layer.v, work_.attention_in, work_.v.floats());
+  MultiplyInto(layer.q, work_.attention_in, FirstPanel(layer.k), work_.q.floats());
+  MultiplyInto(layer.k, work_.attention_in, FirstPanel(layer.v), work_.k.floats());
+  MultiplyInto(layer.v, work_.attention_in, FirstPanel(layer.attention_out), work_.v.floats());
   WaitUnlessByRows();
 }
 
@@ -221,7 +236,8 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
     }
   }
   WaitForPrepared(tiles);
-  MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles));
+  MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles),
+                 FirstPanel(layer.up));
   WaitUnlessByRows();
 }
 
@@ -232,15 +248,16 @@ void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats
   const kernels::LinearFormat &gate_format = layer.gate.format(), &up_format = layer.up.format();
   const Range panels = Panels(layer.up.panels()), tiles = MultipliedTiles();
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    const Panel following = PanelOr(layer.up, panel + 1, panels.end, FirstPanel(layer.down));
     for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const uint32_t rows = step_.tiles.size(tile), slot = Slot(step_.tiles, tile);
       const uint32_t index = tile - tiles.begin;
-      NextPart next;  // the first tile brings in the whole gate panel
+      Panel next;  // the first tile brings in the whole gate panel
       if (index == 0) next = {layer.gate.panel(panel), layer.gate.panel_bytes()};
       up_format.Multiply(layer.up.panel(panel), layer.up.inputs(),
                          work_.ffn_in.tile(up_format.activation(), slot), rows, up, next.data,
                          next.bytes);
-      next = PartOfPanel(layer.up, panel + 1, panels.end, index, tiles.size());
+      next = PartOf(following, index, tiles.size());
       gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
                            work_.ffn_in.tile(gate_format.activation(), slot), rows, gate, next.data,
                            next.bytes);
@@ -267,8 +284,9 @@ void StepRunner::Head() {
   const kernels::LinearFormat& format = head.format();
   const Range panels = Part(head.panels(), thread_, threads_);
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
+    const Panel following = PanelOr(head, panel + 1, panels.end, {});
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
-      const NextPart next = PartOfPanel(head, panel + 1, panels.end, tile, tiles.count());
+      const Panel next = PartOf(following, tile, tiles.count());
       format.Multiply(head.panel(panel), head.inputs(),
                       work_.head_in.tile(format.activation(), Slot(tiles, tile)), tiles.size(tile),
                       out, next.data, next.bytes);

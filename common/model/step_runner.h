@@ -36,6 +36,12 @@ struct StepContext {
   std::atomic<uint32_t> next_merge[2] = {0, 0};
 };
 
+// Packed weights that are needed soon; null: none.
+struct Panel {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
 // With many rows (Step::by_rows) a thread owns tiles of rows and runs all
 // panels over them, with two barriers per layer; with few, threads split the
 // panels and meet after every matrix. Both ways compute each output by the
@@ -62,12 +68,20 @@ class StepRunner final {
                    PreparedRows& out);
   // Calls epilogue(tile, panel, result [tile rows, 32]) for this thread's share
   // of a product.
-  // `own_copy`: `in` was prepared by each thread for itself.
+  // `own_copy`: `in` was prepared by each thread for itself. `after`: what this
+  // thread multiplies with next; brought in beside the last panel, so that the
+  // memory works on through barriers and attention.
   template <typename Epilogue>
   void Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
-                const Epilogue& epilogue);
-  void MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, float* out);
-  void MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy);
+                const Panel& after, const Epilogue& epilogue);
+  void MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, const Panel& after,
+                    float* out);
+  void MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
+                      const Panel& after);
+  // This thread's first panel of a matrix that threads share as Panels() says;
+  // of what comes after a layer.
+  Panel FirstPanel(const PackedMatrix& matrix) const;
+  Panel FirstPanelAfter(uint32_t layer) const;
 
   float* x(uint32_t row) const { return work_.x.floats() + size_t{row} * work_.hidden_width; }
   // This thread's share of the work on single rows; tiles that it prepares;
