@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   ModelInfo info =
       Describe(config, plan, weights, packed.bytes, UsableVocabulary(checkpoint), threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
-                                       options.max_step_tokens, std::move(pool));
+                                       options.max_step_tokens, std::move(pool), options.cores);
 }
 
 absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/cores/core_share.h"
 #include "common/kv/layout.h"
 #include "common/model/model.h"
 
@@ -26,6 +27,9 @@ struct LoadOptions {
   uint32_t threads = 0;                    // 0: affinity and cgroup quota decide
   std::string isa = "auto";                // "auto", "avx512", "generic", "ref"
   uint32_t max_step_tokens = 1024;
+  // Divides the CPUs with other workers, step by step; null: this process
+  // alone uses them.
+  std::shared_ptr<cores::CoreShare> cores;
 };
 
 // The model copies all it needs: neither the checkpoint nor its files have to

@@ -32,7 +32,7 @@ StepRunner::StepRunner(StepContext& context, uint32_t thread)
       step_(context.step),
       work_(context.work),
       thread_(thread),
-      threads_(context.pool.threads()) {}
+      threads_(context.pool.active()) {}
 
 bool StepRunner::OwnCopy(const RowTiles& tiles) const { return tiles.count() == 1 && threads_ > 1; }
 
@@ -236,8 +236,7 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
     }
   }
   WaitForPrepared(tiles);
-  MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles),
-                 FirstPanel(layer.up));
+  MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles), FirstPanel(layer.up));
   WaitUnlessByRows();
 }
 

@@ -2,9 +2,12 @@
 #include "common/model/thread_pool.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 
@@ -30,6 +33,14 @@ void Futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
 
+void Pin(pthread_t thread, uint32_t cpu) {
+  if (cpu >= CPU_SETSIZE) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread, sizeof(set), &set);
+}
+
 }  // namespace
 
 void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old) {
@@ -53,29 +64,40 @@ void ThreadPool::Advance(std::atomic<uint32_t>& word) {
   if (sleepers_.load() > 0) Futex(word, FUTEX_WAKE, INT_MAX);
 }
 
-ThreadPool::ThreadPool(uint32_t threads) : threads_(threads) {
+ThreadPool::ThreadPool(uint32_t threads)
+    : threads_(threads), active_(threads), placed_(threads, -1) {
+  workers_ = std::make_unique<Worker[]>(threads_ - 1);
   for (uint32_t i = 1; i < threads_; ++i) {
-    workers_.emplace_back([this, i] { Work(i); });
+    workers_[i - 1].thread = std::thread([this, i] { Work(i); });
   }
 }
 
 ThreadPool::~ThreadPool() {
   function_ = nullptr;
-  Advance(run_);
-  for (std::thread& worker : workers_) worker.join();
+  for (uint32_t i = 1; i < threads_; ++i) Advance(workers_[i - 1].run);
+  for (uint32_t i = 1; i < threads_; ++i) workers_[i - 1].thread.join();
+}
+
+void ThreadPool::Place(std::span<const uint32_t> cpus) {
+  active_ = static_cast<uint32_t>(std::min<size_t>(threads_, cpus.size()));
+  for (uint32_t i = 0; i < active_; ++i) {
+    if (placed_[i] == cpus[i]) continue;
+    placed_[i] = cpus[i];
+    Pin(i == 0 ? pthread_self() : workers_[i - 1].thread.native_handle(), cpus[i]);
+  }
 }
 
 void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> function) {
   function_ = &function;
-  if (threads_ > 1) Advance(run_);
+  for (uint32_t i = 1; i < active_; ++i) Advance(workers_[i - 1].run);
   function(0);
   Barrier();
 }
 
 void ThreadPool::Barrier() {
-  if (threads_ == 1) return;
+  if (active_ == 1) return;
   const uint32_t passed = barrier_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < threads_) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_) {
     WaitForChange(barrier_, passed);
     return;
   }
@@ -85,7 +107,7 @@ void ThreadPool::Barrier() {
 
 void ThreadPool::Work(uint32_t thread) {
   for (uint32_t seen = 0;; ++seen) {
-    WaitForChange(run_, seen);
+    WaitForChange(workers_[thread - 1].run, seen);
     if (function_ == nullptr) return;
     (*function_)(thread);
     Barrier();

@@ -12,20 +12,29 @@ namespace baton::model {
 
 Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan,
                          PackedModel weights, ModelInfo info, uint32_t max_step_tokens,
-                         std::unique_ptr<ThreadPool> pool)
+                         std::unique_ptr<ThreadPool> pool, std::shared_ptr<cores::CoreShare> cores)
     : config_(config),
       plan_(std::move(plan)),
       weights_(std::move(weights)),
       info_(std::move(info)),
       max_step_tokens_(max_step_tokens),
       pool_(std::move(pool)),
+      cores_(std::move(cores)),
       attention_(config_, plan_.layout, *plan_.backend, *plan_.attention, pool_->threads()),
       work_(config_, weights_, max_step_tokens, pool_->threads()) {}
 
 absl::Status Transformer::Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                                   std::span<float> logits, const LayerDone& layer_done) {
+  if (cores_ != nullptr) pool_->Place(cores_->Begin());
+  absl::Status status = RunStep(slices, arena, logits, layer_done);
+  if (cores_ != nullptr) cores_->End();
+  return status;
+}
+
+absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvArena& arena,
+                                  std::span<float> logits, const LayerDone& layer_done) {
   BATON_ASSIGN_OR_RETURN(const Step step,
-                         PlanStep(slices, config_, max_step_tokens_, pool_->threads()));
+                         PlanStep(slices, config_, max_step_tokens_, pool_->active()));
   if (logits.size() != step.logit_rows.size() * config_.vocabulary) {
     return absl::InvalidArgumentError(
         absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/cores/core_share.h"
 #include "common/model/attention.h"
 #include "common/model/compute_plan.h"
 #include "common/model/model.h"
@@ -19,8 +20,11 @@ namespace baton::model {
 // x += down(swiglu(gate(norm(x)), up(norm(x)))); logits = head(norm(x)).
 class Transformer final : public Model {
  public:
+  // `cores` says before every step where to run it; null: on all threads of
+  // `pool`, wherever the system puts them.
   Transformer(const checkpoint::ModelConfig& config, ComputePlan plan, PackedModel weights,
-              ModelInfo info, uint32_t max_step_tokens, std::unique_ptr<ThreadPool> pool);
+              ModelInfo info, uint32_t max_step_tokens, std::unique_ptr<ThreadPool> pool,
+              std::shared_ptr<cores::CoreShare> cores);
 
   const ModelInfo& info() const override { return info_; }
   const kv::KvLayout& kv_layout() const override { return plan_.layout; }
@@ -29,12 +33,16 @@ class Transformer final : public Model {
                        std::span<float> logits, const LayerDone& layer_done) override;
 
  private:
+  absl::Status RunStep(std::span<const Slice> slices, const kv::KvArena& arena,
+                       std::span<float> logits, const LayerDone& layer_done);
+
   const checkpoint::ModelConfig config_;
   const ComputePlan plan_;
   const PackedModel weights_;
   const ModelInfo info_;
   const uint32_t max_step_tokens_;
   std::unique_ptr<ThreadPool> pool_;
+  const std::shared_ptr<cores::CoreShare> cores_;
   Attention attention_;
   Workspace work_;
 };

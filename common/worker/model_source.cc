@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/model_source.h"
 
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/cores/core_share.h"
 #include "common/kv/layout.h"
 #include "common/model/fake/fake_model.h"
 #include "common/model/load.h"
@@ -23,6 +25,17 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeFake(const Options& options) {
   return model::MakeFakeModel(fake);
 }
 
+// Null when the cores are not to be shared, or cannot be.
+std::shared_ptr<cores::CoreShare> ShareCores(const Options& options) {
+  if (options.share_cores == "off") return nullptr;
+  auto share = cores::CoreShare::Create(
+      options.role == WorkerRole::kDecode ? cores::Kind::kDecode : cores::Kind::kPrefill);
+  if (share.ok()) return *std::move(share);
+  LogWarning("cores are not divided with other workers; they may slow each other down",
+             {{"reason", std::string(share.status().message())}});
+  return nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) {
@@ -35,6 +48,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) 
   load.threads = options.threads;
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
+  load.cores = ShareCores(options);
   return model::LoadModel(*checkpoint, load);
 }
 

@@ -56,6 +56,9 @@ void AddFlags(config::CommandLine& line, Options* options) {
                  "Type of the KV cache; exact always takes f32");
   line.Add("Model", "threads", &options->threads,
            "Compute threads; 0: what CPU affinity and cgroup quota allow");
+  line.AddChoice("Model", "share-cores", &options->share_cores, {"auto", "off"},
+                 "auto: pin threads, and divide the cores with workers of this host and user "
+                 "that compute at the same time");
   line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, generic or ref");
 
   line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");

@@ -35,6 +35,7 @@ struct Options {
   std::string kv_dtype = "bf16";
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: what affinity and cgroup quota allow
+  std::string share_cores = "auto";
   FakeModelFlags fake;
 
   std::optional<uint64_t> kv_tokens;

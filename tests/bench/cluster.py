@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A local cluster for the measurements of this folder, and how they report."""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    result.add_argument("--model", required=True, help="checkpoint that the workers load")
+    result.add_argument("--worker-flag", action="append", default=[],
+                        help="extra flag for both workers, such as --worker-flag=--share-cores=off")
+    return result
+
+
+@contextlib.contextmanager
+def cluster(args: argparse.Namespace):
+    """Runs a router, a prefill and a decode worker; gives the router's address."""
+    script = str(ROOT / "deploy/local/cluster.sh")
+    environment = dict(os.environ, BATON_BIN=str(args.bin.resolve()))
+    with tempfile.TemporaryDirectory() as folder:
+        up = [script, "up", "--model", args.model, "--port", "0", "--dir", folder, "--quiet"]
+        subprocess.run(up + ["--"] + args.worker_flag, check=True, env=environment)
+        try:
+            yield pathlib.Path(folder, "router.address").read_text().strip()
+        finally:
+            subprocess.run([script, "down", "--dir", folder, "--quiet"], check=True,
+                           env=environment)
+
+
+def generate(args: argparse.Namespace, router: str, flags: list[str]) -> list[str]:
+    return [str(args.bin / "baton"), "generate", "--router", router, *flags]
+
+
+def quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def report(figures: dict, bars: dict[str, tuple[str, float]]) -> int:
+    """Prints the figures and which bars they miss; the exit status."""
+    missed = [f"{name} {relation} {bound}" for name, (relation, bound) in bars.items()
+              if (figures[name] < bound if relation == ">=" else figures[name] > bound)]
+    print(json.dumps({**figures, "load": round(os.getloadavg()[0], 2), "missed": missed}))
+    return 1 if missed else 0
+
+
+def fail(message: str) -> None:
+    sys.exit(f"error: {message}")
