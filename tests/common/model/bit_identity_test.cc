@@ -5,8 +5,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <thread>
 
+#include "common/cores/core_share.h"
 #include "tests/common/model/model_runner.h"
 
 namespace baton::model {
@@ -71,6 +74,43 @@ TEST_P(BitIdentityTest, DecodingAfterAPromptOfAnyLength) {
     }
     runner.Reset();
   }
+}
+
+// Another worker comes and goes between the steps.
+TEST_P(BitIdentityTest, StepsOnAChangingPartOfTheCores) {
+  if (slow()) return;  // the same code above the kernels
+  std::string folder = testing::TempDir() + "/cores-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  LoadOptions shared = options(2);
+  auto cores = cores::CoreShare::Create(cores::Kind::kDecode, folder);
+  ASSERT_TRUE(cores.ok()) << cores.status();
+  shared.cores = *std::move(cores);
+  // Steps pin the thread that runs them: not this one.
+  std::thread([&] {
+    ModelRunner alone("embedded", options(1)), runner("embedded", shared);
+    ASSERT_TRUE(alone.ok() && runner.ok());
+    const auto tokens = RandomTokens(kLength, runner.vocabulary(), 5);
+    TestSequence expected_sequence = alone.NewSequence(kLength),
+                 sequence = runner.NewSequence(kLength);
+    const auto expected = alone.Feed(expected_sequence, tokens, 512, LogitRows::kAll);
+    std::unique_ptr<cores::CoreShare> other;
+    std::vector<float> logits;
+    for (uint32_t done = 0, turn = 0; done < kLength; ++turn) {
+      if (turn % 2 == 0) {
+        other.reset();
+      } else {
+        other = *cores::CoreShare::Create(cores::Kind::kPrefill, folder);
+        other->Begin();
+      }
+      const uint32_t step = std::min(turn < 4 ? 70u : 5u, kLength - done);
+      const auto part =
+          runner.Feed(sequence, std::span(tokens).subspan(done, step), step, LogitRows::kAll);
+      logits.insert(logits.end(), part.begin(), part.end());
+      done += step;
+    }
+    EXPECT_TRUE(SameBits(logits, expected));
+  }).join();
+  std::filesystem::remove_all(folder);
 }
 
 // Sequences of different lengths, each with its own next tokens.

@@ -2,9 +2,12 @@
 #include "common/model/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
+#include <span>
+#include <thread>
 #include <vector>
 
 namespace baton::model {
@@ -55,6 +58,51 @@ TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
     });
   }
   EXPECT_EQ(calls, 6);
+}
+
+TEST(ThreadPool, RunsOnAsManyThreadsAsWerePlaced) {
+  ThreadPool pool(4);
+  const std::vector<uint32_t> cpus = {0, 0, 0, 0, 0, 0};
+  std::vector<int> rounds(4);  // plain: only Run orders them
+  std::atomic<int> wrong{0};
+  std::thread main([&] {  // pinned by Place, and not to stay so
+    for (int round = 0; round < 300; ++round) {
+      const uint32_t active = 1 + static_cast<uint32_t>(round * 7 % 4);
+      pool.Place(std::span(cpus).first(active));
+      EXPECT_EQ(pool.active(), active);
+      const int before = rounds[active - 1];
+      pool.Run([&](uint32_t thread) {
+        ++rounds[thread];
+        pool.Barrier();
+        wrong += rounds[active - 1] != before + 1;
+      });
+    }
+    pool.Place(cpus);
+    EXPECT_EQ(pool.active(), 4u);
+  });
+  main.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(rounds[0], 300);
+  EXPECT_EQ(rounds[3], 75);
+}
+
+TEST(ThreadPool, PlacePinsTheThreads) {
+  ThreadPool pool(2);
+  std::thread main([&pool] {
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    uint32_t cpu = 0;
+    while (!CPU_ISSET(cpu, &allowed)) ++cpu;
+    pool.Place(std::vector<uint32_t>{cpu, cpu});
+    std::atomic<int> pinned{0};
+    pool.Run([&](uint32_t) {
+      cpu_set_t own;
+      pinned += sched_getaffinity(0, sizeof(own), &own) == 0 && CPU_COUNT(&own) == 1 &&
+                CPU_ISSET(cpu, &own);
+    });
+    EXPECT_EQ(pinned, 2);
+  });
+  main.join();
 }
 
 TEST(ThreadPool, EndsWithoutARun) { ThreadPool pool(4); }
