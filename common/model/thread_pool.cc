@@ -95,9 +95,12 @@ void ThreadPool::Run(absl::FunctionRef<void(uint32_t)> function) {
 }
 
 void ThreadPool::Barrier() {
-  if (active_ == 1) return;
+  // Read before the arrival: after it, the last one may return from Run and
+  // change the number.
+  const uint32_t active = active_;
+  if (active == 1) return;
   const uint32_t passed = barrier_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active_) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active) {
     WaitForChange(barrier_, passed);
     return;
   }
