@@ -47,7 +47,8 @@ void Attention::Prepare(const Step& step) {
 }
 
 void Attention::Append(const Step& step, const kv::KvArena& arena, uint32_t layer, uint32_t row,
-                       uint32_t thread, float* k, const float* v) {
+                       uint32_t head_begin, uint32_t head_end, uint32_t thread, float* k,
+                       const float* v) {
   const uint32_t position = step.rows[row].position;
   const kv::BlockId block = step.slices[step.rows[row].slice].blocks[position / kBlockTokens];
   std::byte* keys = arena.Layer(block, layer);
@@ -55,7 +56,7 @@ void Attention::Append(const Step& step, const kv::KvArena& arena, uint32_t laye
   const uint32_t width = layout_.head_dim;
   float* padded = scratch_[thread].segment_out.floats();  // K, then V
   std::fill_n(padded, 2 * size_t{width}, 0.0f);
-  for (uint32_t h = 0; h < config_.kv_heads; ++h) {
+  for (uint32_t h = head_begin; h < head_end; ++h) {
     float* key = k + size_t{h} * config_.head_dim;
     rope_({key, config_.rotary_dims}, angles_.cos(position), angles_.sin(position));
     std::copy_n(key, config_.head_dim, padded);

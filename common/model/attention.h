@@ -26,9 +26,10 @@ class Attention final {
   // Makes room for the partial results of a step; before the threads start.
   void Prepare(const Step& step);
 
-  // Rotates K of one row and puts K and V [kv heads, head size] into the arena.
+  // Rotates K of one row and puts K and V [kv heads, head size] into the arena,
+  // of KV heads [head_begin, head_end).
   void Append(const Step& step, const kv::KvArena& arena, uint32_t layer, uint32_t row,
-              uint32_t thread, float* k, const float* v);
+              uint32_t head_begin, uint32_t head_end, uint32_t thread, float* k, const float* v);
 
   // Replaces the item's queries in `q` [rows, heads, head size] by their
   // context; with a split step, leaves `q` alone and fills partial results.

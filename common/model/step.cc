@@ -99,8 +99,14 @@ void SplitBySegments(Step& step) {
 
 void PlanAttention(Step& step, const checkpoint::ModelConfig& config, uint32_t threads) {
   const size_t enough = size_t{kItemsPerThread} * threads;
-  step.attention = WholeItems(step, config, kItemRows);
-  if (step.attention.size() < enough) step.attention = WholeItems(step, config, kAttentionRows);
+  uint32_t item_rows = kItemRows;
+  step.attention = WholeItems(step, config, item_rows);
+  if (step.attention.size() < enough) {
+    item_rows = kAttentionRows;
+    step.attention = WholeItems(step, config, item_rows);
+  }
+  step.items_append =
+      step.rows.size() == step.slices.size() && config.heads / config.kv_heads <= item_rows;
   const auto longer = [](const AttentionItem& a, const AttentionItem& b) {
     return a.rows * a.segment_end > b.rows * b.segment_end;
   };

@@ -45,6 +45,9 @@ struct Step {
   std::vector<kv::BlockId> fresh_blocks;
 
   std::vector<AttentionItem> attention;  // costliest first
+  // Every slice is one token and every KV head of it one item (or, split by
+  // segments, one last item): the item itself appends that head's K and V.
+  bool items_append = false;
   // Non-empty when attention is split by segments: items whose partial rows,
   // [segments, rows], are to be folded.
   std::vector<AttentionItem> merges;

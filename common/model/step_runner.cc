@@ -8,6 +8,7 @@ namespace baton::model {
 namespace {
 
 using kernels::kPanelOutputs;
+using kernels::kSegmentTokens;
 using kernels::kTileRows;
 using kernels::RowTiles;
 
@@ -101,8 +102,12 @@ void StepRunner::RunLayer(uint32_t layer) {
   NormAndPack(weights.attention_norm, formats.attention_in, step_.tiles, {}, work_.attention_in);
   Project(weights);
   AppendKv(layer);
-  if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
+  const auto appended = [&] {
+    if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
+  };
+  if (!step_.items_append) appended();
   Attend(layer);
+  if (step_.items_append) appended();
   AttentionOut(weights, formats.attention_out);
   NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
   GateAndUp(weights, formats);
@@ -193,13 +198,26 @@ void StepRunner::Project(const PackedLayer& layer) {
 }
 
 void StepRunner::AppendKv(uint32_t layer) {
+  if (step_.items_append) return;
   const Range part = OwnRows();
-  const size_t width = size_t{context_.config.kv_heads} * context_.config.head_dim;
   for (uint32_t row = part.begin; row < part.end; ++row) {
-    context_.attention.Append(step_, context_.arena, layer, row, thread_,
-                              work_.k.floats() + row * width, work_.v.floats() + row * width);
+    AppendHeads(layer, row, 0, context_.config.kv_heads);
   }
   context_.pool.Barrier();
+}
+
+void StepRunner::AppendHeads(uint32_t layer, uint32_t row, uint32_t begin, uint32_t end) {
+  const size_t width = size_t{context_.config.kv_heads} * context_.config.head_dim;
+  context_.attention.Append(step_, context_.arena, layer, row, begin, end, thread_,
+                            work_.k.floats() + row * width, work_.v.floats() + row * width);
+}
+
+void StepRunner::RunItem(uint32_t layer, const AttentionItem& item) {
+  const uint32_t row = step_.first_row[item.slice];
+  if (step_.items_append && step_.rows[row].position / kSegmentTokens < item.segment_end) {
+    AppendHeads(layer, row, item.kv_head, item.kv_head + 1);
+  }
+  context_.attention.Run(step_, context_.arena, layer, item, thread_, work_.q.floats());
 }
 
 void StepRunner::Attend(uint32_t layer) {
@@ -214,7 +232,7 @@ void StepRunner::Attend(uint32_t layer) {
   };
   for (uint32_t i = next(context_.next_item[turn]); i < step_.attention.size();
        i = next(context_.next_item[turn])) {
-    context_.attention.Run(step_, context_.arena, layer, step_.attention[i], thread_, q);
+    RunItem(layer, step_.attention[i]);
   }
   context_.pool.Barrier();
   if (step_.merges.empty()) return;
