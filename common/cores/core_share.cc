@@ -80,6 +80,8 @@ const std::vector<uint32_t>& CoreShare::Begin() {
   return mine_;
 }
 
+void CoreShare::Release() { table_.SetBusyUntil(0); }
+
 void CoreShare::End() { table_.SetBusyUntil(Now() + kLingerNanoseconds); }
 
 }  // namespace baton::cores

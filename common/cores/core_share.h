@@ -41,6 +41,8 @@ class CoreShare final {
   // It has ended. For some milliseconds more the worker counts as busy, since
   // the next step mostly follows at once.
   void End();
+  // The next step does not follow at once: no longer busy.
+  void Release();
 
  private:
   CoreShare(ShareTable table, Kind kind, std::vector<uint32_t> cpus);

@@ -60,6 +60,7 @@ void Engine::Impl::Run() {
     now = absl::Now();
     if (stopping_ && ReadyToStop(now)) return;
     patience = Patience(busy, now);
+    if (!busy) model_->Idle();
   }
 }
 

@@ -73,6 +73,10 @@ class Model {
   // INTERNAL: the device failed; the step's results are not to be used.
   virtual absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                                std::span<float> logits, const LayerDone& layer_done) = 0;
+
+  // No Forward follows at once: others may have the device meanwhile. On the
+  // thread that calls Forward; a hint that may be left out.
+  virtual void Idle() {}
 };
 
 }  // namespace baton::model

@@ -14,14 +14,9 @@
 namespace baton::model {
 namespace {
 
-using std::chrono::microseconds;
-
 // Longer than a barrier of balanced work takes. To yield after it would hand a
 // busy machine's core away for whole time slices; a sleeper is woken at once.
-constexpr microseconds kBarrierSpin(50);
-// Longer than what a decode worker does between two steps: a thread that has
-// gone to sleep would come late to every one.
-constexpr microseconds kRunSpin(500);
+constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kPausesPerLook = 32;
 
 void CpuPause() {
@@ -48,7 +43,7 @@ void Pin(pthread_t thread, uint32_t cpu) {
 
 }  // namespace
 
-void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old, microseconds spin) {
+void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (;;) {
@@ -56,7 +51,7 @@ void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old, micros
       if (word.load(std::memory_order_acquire) != old) return;
       CpuPause();
     }
-    if (Clock::now() - start >= spin) break;
+    if (Clock::now() - start >= kSpin) break;
   }
   // Either the kernel sees the new value, or Advance sees the sleeper.
   sleepers_.fetch_add(1);
@@ -106,7 +101,7 @@ void ThreadPool::Barrier() {
   if (active == 1) return;
   const uint32_t passed = barrier_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < active) {
-    WaitForChange(barrier_, passed, kBarrierSpin);
+    WaitForChange(barrier_, passed);
     return;
   }
   arrived_.store(0, std::memory_order_relaxed);
@@ -115,7 +110,7 @@ void ThreadPool::Barrier() {
 
 void ThreadPool::Work(uint32_t thread) {
   for (uint32_t seen = 0;; ++seen) {
-    WaitForChange(workers_[thread - 1].run, seen, kRunSpin);
+    WaitForChange(workers_[thread - 1].run, seen);
     if (function_ == nullptr) return;
     (*function_)(thread);
     Barrier();

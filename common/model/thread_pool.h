@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,9 +13,8 @@
 
 namespace baton::model {
 
-// The caller is thread 0. Threads that wait spin for about 50 microseconds in a
-// barrier and 500 for the next Run, then sleep in the kernel: a machine shared
-// with other work loses little to them.
+// The caller is thread 0. Waiting threads spin for about 50 microseconds, then
+// sleep in the kernel: a machine shared with other work loses little to them.
 //
 // Thread safety: one Run or Place at a time; Barrier only inside Run.
 class ThreadPool final {
@@ -49,8 +47,8 @@ class ThreadPool final {
     std::thread thread;
   };
   void Work(uint32_t thread);
-  // Returns when `word` is no longer `old`; sleeps after `spin`.
-  void WaitForChange(std::atomic<uint32_t>& word, uint32_t old, std::chrono::microseconds spin);
+  // Returns when `word` is no longer `old`.
+  void WaitForChange(std::atomic<uint32_t>& word, uint32_t old);
   // Adds one to `word` and wakes who waits for that.
   void Advance(std::atomic<uint32_t>& word);
 

@@ -29,6 +29,7 @@ class TimedModel final : public model::Model {
     observe_(absl::Now() - start);
     return status;
   }
+  void Idle() override { inner_->Idle(); }
 
  private:
   const std::unique_ptr<model::Model> inner_;

@@ -49,7 +49,7 @@ def main() -> int:
              for prompt in prompts[:args.requests]]
     status = 0
     with cluster.cluster(args) as router:
-        measure(args, router, lines[:4], 2)  # pages and connections
+        measure(args, router, lines, max(args.clients))  # pages and connections
         for clients in args.clients:
             status |= cluster.report(measure(args, router, lines, clients), BARS.get(clients, {}))
     return status

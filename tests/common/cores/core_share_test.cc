@@ -94,6 +94,16 @@ TEST_F(CoreShareTest, HalvesWhileTheOtherKindStepsAndTakesAllBackLater) {
   EXPECT_EQ(decode->Begin().size(), (all + 1) / 2);
 }
 
+TEST_F(CoreShareTest, AWorkerThatSaysSoLeavesTheCoresAtOnce) {
+  const auto decode = Create(Kind::kDecode), prefill = Create(Kind::kPrefill);
+  decode->Begin();
+  decode->End();
+  decode->Release();
+  EXPECT_EQ(prefill->Begin().size(), AllowedCpus().size());
+  // What it said does not hold for its next step.
+  EXPECT_EQ(decode->Begin().size(), (AllowedCpus().size() + 1) / 2);
+}
+
 TEST_F(CoreShareTest, AWorkerThatWentAwayLeavesTheCores) {
   const auto decode = Create(Kind::kDecode);
   {
