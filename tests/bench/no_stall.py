@@ -73,17 +73,20 @@ def main() -> int:
         time.sleep(LEAD_S)
         start, beside = prompt_seconds(args, router, ids)
         end = time.monotonic()
+        time.sleep(LEAD_S)
         stream.stop()
     before, during = stream.between(start - LEAD_S + WARM_UP_S, start), stream.between(start, end)
-    if len(before) < 2 or len(during) < 2:
-        cluster.fail("the stream gave no text")
+    after = stream.between(end + WARM_UP_S, end + LEAD_S)
+    if min(len(before), len(during), len(after)) < 2:
+        cluster.fail("the stream gave no text, or ended too early: raise --tokens")
+    # The longer the stream, the slower: what it would do alone in between.
+    alone_rate = (rate(before) + rate(after)) / 2
     return cluster.report(
         {"prompt_tokens": len(cases[args.case]), "prompt_alone_s": round(alone, 2),
          "prompt_beside_s": round(beside, 2), "prompt_times": round(beside / alone, 2),
-         "rate_alone": round(rate(before), 1), "rate_beside": round(rate(during), 1),
-         "rate_share": round(rate(during) / rate(before), 3),
-         "gap_ms_max": round(1000 * max(b - a for a, b in zip(during, during[1:])), 1),
-         "stream_reached_end": during[-1] < end - 0.5}, BARS)
+         "rate_before": round(rate(before), 1), "rate_beside": round(rate(during), 1),
+         "rate_after": round(rate(after), 1), "rate_share": round(rate(during) / alone_rate, 3),
+         "gap_ms_max": round(1000 * max(b - a for a, b in zip(during, during[1:])), 1)}, BARS)
 
 
 if __name__ == "__main__":
