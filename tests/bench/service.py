@@ -28,6 +28,7 @@ def measure(args, router: str, lines: list[str], clients: int) -> dict:
     first = [result["timing_ms"]["first_token"] for result in results]
     tokens = sum(result["usage"]["completion_tokens"] for result in results)
     return {"clients": clients, "requests": len(results), "wall_s": round(wall, 2),
+            "prompt_tokens": sum(result["usage"]["prompt_tokens"] for result in results),
             "output_tokens_per_s": round(tokens / wall, 1),
             "first_token_ms_p50": round(cluster.quantile(first, 0.5), 1),
             "first_token_ms_max": round(max(first), 1),
