@@ -30,6 +30,11 @@ void ComputeFlags::Register(config::CommandLine& line) {
   line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"bf16", "f32"}, "Type of the KV cache");
   line.Add("Compute", "threads", &threads_, "0: as many as affinity and cgroup quota allow");
   line.AddChoice("Compute", "isa", &isa_, {"auto", "avx512", "generic", "ref"}, "Instruction set");
+  line.Add("Compute", "packed-cache", &packed_cache_,
+           "Folder of packed weights, shared with workers, or off; default: "
+           "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");
+  line.Add("Compute", "packed-cache-gib", &packed_cache_gib_,
+           "Most GiB in that folder; what was not used for longest is removed");
 }
 
 absl::StatusOr<model::LoadOptions> ComputeFlags::Options() const {
@@ -38,6 +43,8 @@ absl::StatusOr<model::LoadOptions> ComputeFlags::Options() const {
   BATON_ASSIGN_OR_RETURN(options.kv_type, kv::ParseKvType(kv_dtype_));
   options.threads = threads_;
   options.isa = isa_;
+  options.cache.folder = model::PackedCacheFolder(packed_cache_);
+  options.cache.limit_bytes = uint64_t{packed_cache_gib_} << 30;
   return options;
 }
 

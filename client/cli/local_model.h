@@ -27,15 +27,15 @@ class ModelFlag final {
   std::vector<std::string> positional_;
 };
 
-// How it is computed: --precision, --kv-dtype, --threads, --isa.
+// How it is computed: --precision, --kv-dtype, --threads, --isa, --packed-cache.
 class ComputeFlags final {
  public:
   void Register(config::CommandLine& line);
   absl::StatusOr<model::LoadOptions> Options() const;
 
  private:
-  std::string precision_ = "fast", kv_dtype_ = "bf16", isa_ = "auto";
-  uint32_t threads_ = 0;
+  std::string precision_ = "fast", kv_dtype_ = "bf16", isa_ = "auto", packed_cache_;
+  uint32_t threads_ = 0, packed_cache_gib_ = 64;
 };
 
 // "exact" or "fast".

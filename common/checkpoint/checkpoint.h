@@ -132,6 +132,12 @@ class Checkpoint {
   // Hex digest over configuration, tensor table and samples of every tensor's
   // bytes: cheap, and different for different models.
   virtual std::string Fingerprint() const = 0;
+  // Sizes and times of change of the files: together with the fingerprint, what
+  // a copy of the weights in another layout was made from.
+  virtual std::string SourceStamp() const = 0;
+  // Gives back the physical pages that reading `tensor` has brought in; a later
+  // read brings them back. For who reads every tensor once.
+  virtual void ReleasePages(const TensorView& tensor) const = 0;
   // Bytes of the mapped files.
   virtual uint64_t file_bytes() const = 0;
 };

@@ -59,6 +59,7 @@ absl::StatusOr<File> MapFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   File file{.name = path, .bytes = {}, .mapping = nullptr};
+  file.modified_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   const auto size = static_cast<size_t>(info.st_size);
   if (size == 0) return file;
   void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@ struct File {
   std::string name;  // for messages
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> mapping;  // keeps `bytes` alive; null for static bytes
+  int64_t modified_ns = 0;              // time of the last change, since 1970; 0 for static bytes
 
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

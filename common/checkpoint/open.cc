@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -50,6 +53,28 @@ class OpenedCheckpoint : public Checkpoint {
         absl::StrCat(files_.front().name, ": ", std::string(weights.status().message())));
   }
   std::string Fingerprint() const final { return fingerprint_; }
+  std::string SourceStamp() const final {
+    std::string stamp;
+    for (const File& file : files_) {
+      absl::StrAppend(&stamp, stamp.empty() ? "" : " ", file.bytes.size(), "@", file.modified_ns);
+    }
+    return stamp;
+  }
+  void ReleasePages(const TensorView& tensor) const final {
+    for (const File& file : files_) {
+      if (file.mapping == nullptr || tensor.data.data() < file.bytes.data() ||
+          tensor.data.data() >= file.bytes.data() + file.bytes.size()) {
+        continue;
+      }
+      // Whole pages inside, relative to the mapping, which begins at a page.
+      const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+      const auto begin = static_cast<size_t>(tensor.data.data() - file.bytes.data());
+      const size_t first = (begin + page - 1) / page * page;
+      const size_t end = (begin + tensor.data.size()) / page * page;
+      if (end <= first) return;
+      madvise(const_cast<std::byte*>(file.bytes.data()) + first, end - first, MADV_DONTNEED);
+    }
+  }
   uint64_t file_bytes() const final {
     uint64_t bytes = 0;
     for (const File& file : files_) bytes += file.bytes.size();

@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
                {{"asked", options.threads}, {"threads", threads}});
   }
   auto pool = std::make_unique<ThreadPool>(threads);
-  PackedModel packed = PackModel(weights, *plan.backend, plan.precision, *pool);
+  PackedModel packed =
+      PackModel(checkpoint, weights, *plan.backend, plan.precision, options.cache, *pool);
   ModelInfo info =
       Describe(config, plan, weights, packed.bytes, UsableVocabulary(checkpoint), threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),

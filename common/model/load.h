@@ -13,6 +13,7 @@
 #include "common/cores/core_share.h"
 #include "common/kv/layout.h"
 #include "common/model/model.h"
+#include "common/model/packed_cache.h"
 
 namespace baton::model {
 
@@ -30,6 +31,7 @@ struct LoadOptions {
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.
   std::shared_ptr<cores::CoreShare> cores;
+  PackedCacheOptions cache;  // no cache unless a folder is given
 };
 
 // The model copies all it needs: neither the checkpoint nor its files have to

@@ -55,7 +55,7 @@ std::vector<float> Values(const checkpoint::TensorView& tensor, uint64_t begin, 
 }
 
 PackedMatrix::PackedMatrix(const LinearView& view, const kernels::Backend& backend,
-                           kernels::Precision precision, std::byte* memory)
+                           kernels::Precision precision, const std::byte* memory)
     : format_(&FormatFor(view, backend, precision)),
       outputs_(static_cast<uint32_t>(view.rows)),
       inputs_(Inputs(view)),
@@ -74,7 +74,7 @@ uint32_t PackedMatrix::columns(uint32_t index) const {
   return std::min(kPanelOutputs, outputs_ - index * kPanelOutputs);
 }
 
-void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel) {
+void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel, std::byte* out) const {
   const checkpoint::BlockShape block = checkpoint::TensorBlock(view.tensor->type);
   const size_t row_bytes = size_t{inputs_} / block.values * block.bytes;
   const uint64_t first = view.row_begin + uint64_t{panel} * kPanelOutputs;
@@ -83,7 +83,7 @@ void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel) {
                       .row_bytes = row_bytes,
                       .rows = columns(panel),
                       .inputs = inputs_},
-                     data_ + panel * panel_bytes_);
+                     out);
 }
 
 }  // namespace baton::model

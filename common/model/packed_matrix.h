@@ -16,19 +16,20 @@ kernels::WeightType ToWeightType(checkpoint::TensorType type);
 // Values [begin, begin + count) of a tensor as float32.
 std::vector<float> Values(const checkpoint::TensorView& tensor, uint64_t begin, uint64_t count);
 
-// Immutable once packed; distinct panels may be packed by distinct threads.
+// Thread safety: immutable.
 class PackedMatrix final {
  public:
   PackedMatrix() = default;
   // Lies in `memory`, PackedBytes() long and aligned to 64 bytes, that outlives
-  // it; PackPanel fills it in.
+  // it and holds what PackPanel has written. Null: nothing but PackPanel works.
   PackedMatrix(const checkpoint::LinearView& view, const kernels::Backend& backend,
-               kernels::Precision precision, std::byte* memory);
+               kernels::Precision precision, const std::byte* memory);
 
   static uint64_t PackedBytes(const checkpoint::LinearView& view, const kernels::Backend& backend,
                               kernels::Precision precision);
 
-  void PackPanel(const checkpoint::LinearView& view, uint32_t panel);
+  // Writes panel `panel`, panel_bytes() long, to `out`, aligned to 64 bytes.
+  void PackPanel(const checkpoint::LinearView& view, uint32_t panel, std::byte* out) const;
 
   const kernels::LinearFormat& format() const { return *format_; }
   uint32_t outputs() const { return outputs_; }
@@ -45,7 +46,7 @@ class PackedMatrix final {
   const kernels::LinearFormat* format_ = nullptr;
   uint32_t outputs_ = 0, inputs_ = 0;
   size_t panel_bytes_ = 0;
-  std::byte* data_ = nullptr;
+  const std::byte* data_ = nullptr;
   std::vector<float> bias_;
 };
 

@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) 
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
   load.cores = ShareCores(options);
+  load.cache.folder = model::PackedCacheFolder(options.packed_cache);
+  load.cache.limit_bytes = uint64_t{options.packed_cache_gib} << 30;
   return model::LoadModel(*checkpoint, load);
 }
 

@@ -60,6 +60,11 @@ void AddFlags(config::CommandLine& line, Options* options) {
                  "auto: pin threads, and divide the cores with workers of this host and user "
                  "that compute at the same time");
   line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, generic or ref");
+  line.Add("Model", "packed-cache", &options->packed_cache,
+           "Folder of packed weights that workers share, or off; default: "
+           "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");
+  line.Add("Model", "packed-cache-gib", &options->packed_cache_gib,
+           "Most GiB in that folder; what was not used for longest is removed");
 
   line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");
   line.Add("Capacity", "kv-memory", &options->kv_memory,

@@ -36,6 +36,8 @@ struct Options {
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: what affinity and cgroup quota allow
   std::string share_cores = "auto";
+  std::string packed_cache;  // folder, "off", or empty for the default
+  uint32_t packed_cache_gib = 64;
   FakeModelFlags fake;
 
   std::optional<uint64_t> kv_tokens;
