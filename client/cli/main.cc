@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   commands.push_back(cli::MakeTokenizeCommand(line));
   commands.push_back(cli::MakeInspectCommand(line));
   commands.push_back(cli::MakeKvBudgetCommand(line));
+  commands.push_back(cli::MakeMakeModelCommand(line));
   commands.push_back(cli::MakeScoreCommand(line));
   commands.push_back(cli::MakeBenchCommand(line));
   if (const std::optional<int> code = line.Parse(argc, argv)) return *code;
