@@ -24,8 +24,10 @@ namespace {
 
 constexpr char kMagic[8] = {'B', 'A', 'T', 'O', 'N', 'P', 'K', '\n'};
 constexpr uint32_t kVersion = 1;
-constexpr uint64_t kPieceBytes = uint64_t{4} << 20;      // of one checksum
-constexpr uint64_t kDataAlignment = uint64_t{64} << 10;  // the largest page size there is
+constexpr uint64_t kPieceBytes = uint64_t{4} << 20;  // of one checksum
+// Whole huge pages in the file as in memory: file systems that keep a file in
+// huge pages (ext4 does, when it is written in such pieces) then map them as such.
+constexpr uint64_t kDataAlignment = uint64_t{2} << 20;
 
 struct FileHeader {
   char magic[8];
@@ -105,26 +107,31 @@ PackedFileWriter::~PackedFileWriter() {
 }
 
 std::span<std::byte> PackedFileWriter::Room(size_t bytes) {
-  if (piece_.size() < bytes) piece_ = AlignedBuffer(std::max(bytes, kPackPieceBytes));
+  if (buffer_.size() < filled_ + bytes) {
+    AlignedBuffer larger(std::max<size_t>(filled_ + bytes, 2 * kPieceBytes));
+    if (filled_ > 0) std::memcpy(larger.data(), buffer_.data(), filled_);
+    buffer_ = std::move(larger);
+  }
   room_ = bytes;
-  return {piece_.data(), bytes};
+  return {buffer_.data() + filled_, bytes};
 }
 
 absl::Status PackedFileWriter::Commit() {
-  AddToChecksums({piece_.data(), room_});
-  BATON_RETURN_IF_ERROR(Write(piece_.data(), room_, data_offset_ + written_));
-  written_ += room_;
+  filled_ += room_;
+  size_t flushed = 0;
+  for (; filled_ - flushed >= kPieceBytes; flushed += kPieceBytes) {
+    BATON_RETURN_IF_ERROR(Flush({buffer_.data() + flushed, kPieceBytes}));
+  }
+  filled_ -= flushed;
+  std::memmove(buffer_.data(), buffer_.data() + flushed, filled_);
   return absl::OkStatus();
 }
 
-void PackedFileWriter::AddToChecksums(std::span<const std::byte> bytes) {
-  for (uint64_t at = written_; !bytes.empty();) {
-    if (at % kPieceBytes == 0) checksums_.push_back(0);
-    const size_t count = std::min<uint64_t>(bytes.size(), kPieceBytes - at % kPieceBytes);
-    checksums_.back() = Crc32c(bytes.first(count), checksums_.back());
-    bytes = bytes.subspan(count);
-    at += count;
-  }
+absl::Status PackedFileWriter::Flush(std::span<const std::byte> piece) {
+  checksums_.push_back(Crc32c(piece));
+  BATON_RETURN_IF_ERROR(Write(piece.data(), piece.size(), data_offset_ + written_));
+  written_ += piece.size();
+  return absl::OkStatus();
 }
 
 absl::Status PackedFileWriter::Write(const void* bytes, size_t count, uint64_t offset) {
@@ -141,6 +148,7 @@ absl::Status PackedFileWriter::Write(const void* bytes, size_t count, uint64_t o
 }
 
 absl::Status PackedFileWriter::Finish() {
+  if (filled_ > 0) BATON_RETURN_IF_ERROR(Flush({buffer_.data(), filled_}));
   if (written_ != data_bytes_) {
     return absl::InternalError(
         absl::StrCat(partial_path_, ": ", written_, " bytes packed, not ", data_bytes_));
@@ -175,18 +183,31 @@ class PackedFileReader final {
     fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd_.valid()) return SystemError(path_, errno);
     BATON_RETURN_IF_ERROR(CheckHead());
-    void* address = mmap(nullptr, data_bytes_, PROT_READ, MAP_SHARED, fd_.get(),
-                         static_cast<off_t>(data_offset_));
-    if (address == MAP_FAILED) return SystemError(path_, errno);
-    std::shared_ptr<const std::byte> data(static_cast<const std::byte*>(address),
-                                          [bytes = data_bytes_](const std::byte* begin) {
-                                            munmap(const_cast<std::byte*>(begin), bytes);
-                                          });
+    BATON_ASSIGN_OR_RETURN(const std::shared_ptr<const std::byte> data, MapData());
     BATON_RETURN_IF_ERROR(CheckData(data.get(), pool));
     return data;
   }
 
  private:
+  // At a multiple of a huge page, which takes a larger reservation.
+  absl::StatusOr<std::shared_ptr<const std::byte>> MapData() const {
+    const size_t reserved = data_bytes_ + kDataAlignment;
+    void* base =
+        mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return SystemError(path_, errno);
+    const std::shared_ptr<void> reservation(base,
+                                            [reserved](void* begin) { munmap(begin, reserved); });
+    const uint64_t skip = RoundUp(reinterpret_cast<uintptr_t>(base), kDataAlignment) -
+                          reinterpret_cast<uintptr_t>(base);
+    std::byte* begin = static_cast<std::byte*>(base) + skip;
+    if (mmap(begin, data_bytes_, PROT_READ, MAP_SHARED | MAP_FIXED, fd_.get(),
+             static_cast<off_t>(data_offset_)) == MAP_FAILED) {
+      return SystemError(path_, errno);
+    }
+    madvise(begin, data_bytes_, MADV_HUGEPAGE);  // also reads it in so, where it can
+    return std::shared_ptr<const std::byte>(reservation, begin);
+  }
+
   absl::Status Stale() const {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, ": packed from other weights, or for another build or machine"));

@@ -6,7 +6,7 @@
 // Numbers are little-endian. The description is text: what the data were made
 // from and where each section lies (packed_model.cc). A file is good for a
 // model when its description is the expected one byte for byte; nothing in the
-// file is trusted beyond that. The data begin at a multiple of kDataAlignment.
+// file is trusted beyond that. The data begin at 2 MiB or a multiple.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 namespace baton::model {
 
 // Writes a file next to its final place and renames it there when it is whole:
-// under its final name there never is half a file. Needs one piece of memory.
+// under its final name there never is half a file. Needs some MiB of memory.
 class PackedFileWriter final : public PackSink {
  public:
   // Begins `path`.partial, over whatever is there. One writer at a time
@@ -44,13 +44,13 @@ class PackedFileWriter final : public PackSink {
  private:
   PackedFileWriter(std::string path, std::string description, uint64_t data_bytes, UniqueFd fd);
   absl::Status Write(const void* bytes, size_t count, uint64_t offset);
-  void AddToChecksums(std::span<const std::byte> bytes);
+  absl::Status Flush(std::span<const std::byte> piece);
 
   const std::string path_, partial_path_, description_;
   const uint64_t data_bytes_, data_offset_;
   UniqueFd fd_;
-  AlignedBuffer piece_;
-  size_t room_ = 0;  // bytes of piece_ in use
+  AlignedBuffer buffer_;          // not yet written
+  size_t filled_ = 0, room_ = 0;  // bytes of buffer_: committed, given out behind them
   uint64_t written_ = 0;
   std::vector<uint32_t> checksums_;
 };

@@ -223,7 +223,7 @@ TEST_F(PackedCacheTest, WaitsForTheLockOnlySoLong) {
 
 // SIGXFSZ ends the process at the first byte beyond the limit.
 TEST_F(PackedCacheTest, ProcessKilledWhileItWritesLeavesNothingThatHarms) {
-  for (rlim_t limit : {rlim_t{1}, rlim_t{70'000}, rlim_t{300'000}, rlim_t{expected_.size()}}) {
+  for (rlim_t limit : {rlim_t{1}, rlim_t{2} << 20, (rlim_t{2} << 20) + 300'000}) {
     SCOPED_TRACE(limit);
     const int end = Wait(Fork([&] {
       const rlimit core{0, 0}, size{limit, limit};
