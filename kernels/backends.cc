@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/api/backend.h"
+#include "kernels/cpu/avx2/avx2_backend.h"
 #include "kernels/cpu/avx512/avx512_backend.h"
 #include "kernels/cpu/generic/generic_backend.h"
 #include "kernels/ref/ref_backend.h"
@@ -10,6 +11,7 @@ const std::vector<const Backend*>& Backends() {
   static const std::vector<const Backend*> backends = [] {
     std::vector<const Backend*> list;
     if (const Backend* avx512 = Avx512Backend()) list.push_back(avx512);
+    if (const Backend* avx2 = Avx2Backend()) list.push_back(avx2);
     list.push_back(&GenericBackend());
     list.push_back(&RefBackend());
     return list;

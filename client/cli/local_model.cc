@@ -29,7 +29,8 @@ void ComputeFlags::Register(config::CommandLine& line) {
                  "exact: float32 over dequantized weights, f32 KV");
   line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"bf16", "f32"}, "Type of the KV cache");
   line.Add("Compute", "threads", &threads_, "0: as many as affinity and cgroup quota allow");
-  line.AddChoice("Compute", "isa", &isa_, {"auto", "avx512", "generic", "ref"}, "Instruction set");
+  line.AddChoice("Compute", "isa", &isa_, {"auto", "avx512", "avx2", "generic", "ref"},
+                 "Instruction set");
   line.Add("Compute", "packed-cache", &packed_cache_,
            "Folder of packed weights, shared with workers, or off; default: "
            "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");

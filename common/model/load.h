@@ -26,7 +26,7 @@ struct LoadOptions {
   Precision precision = Precision::kFast;
   kv::KvType kv_type = kv::KvType::kBf16;  // kExact always uses kF32
   uint32_t threads = 0;                    // 0: affinity and cgroup quota decide
-  std::string isa = "auto";                // "auto", "avx512", "generic", "ref"
+  std::string isa = "auto";                // "auto", "avx512", "avx2", "generic", "ref"
   uint32_t max_step_tokens = 1024;
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.

@@ -59,7 +59,7 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice("Model", "share-cores", &options->share_cores, {"auto", "off"},
                  "auto: pin threads, and divide the cores with workers of this host and user "
                  "that compute at the same time");
-  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, generic or ref");
+  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, avx2, generic or ref");
   line.Add("Model", "packed-cache", &options->packed_cache,
            "Folder of packed weights that workers share, or off; default: "
            "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");

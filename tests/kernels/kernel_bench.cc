@@ -2,8 +2,6 @@
 // Speed of every linear and attention format of one thread, beside the peak of
 // the instructions it is made of, measured in the same run. Each figure is the
 // best of many short windows: other work on the machine slows, never speeds.
-#include <immintrin.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,63 +25,50 @@ double BestSeconds(const std::function<void()>& work) {
   return best;
 }
 
-volatile float sink;
-
-__attribute__((target("avx512f"), noinline)) void FusedMultiplyAdds(int count) {
-  __m512 sum[12];
-  for (__m512& s : sum) s = _mm512_set1_ps(1);
-  const __m512 factor = _mm512_set1_ps(0.999f);
-  for (int i = 0; i < count; ++i) {
-#pragma GCC unroll 12
-    for (__m512& s : sum) s = _mm512_fmadd_ps(s, factor, factor);
-  }
-  alignas(64) float lanes[16];
-  for (const __m512& s : sum) {
-    _mm512_store_ps(lanes, s);
-    sink = lanes[0];
-  }
-}
-
-// In named registers: the compiler would keep copies of the sums.
-void ByteProducts(int count) {
-  for (int i = 0; i < count; ++i) {
-    asm volatile(
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm0\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm1\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm2\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm3\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm4\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm5\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm6\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm7\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm8\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm9\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm10\n"
-        "vpdpbusd %%zmm15, %%zmm15, %%zmm11\n" ::
-            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-              "xmm10", "xmm11", "xmm15");
-  }
-}
+// Twelve instructions that do not wait for each other, into named registers:
+// the compiler would keep copies of its own. The sources are zero, since only
+// the rate matters.
+#define BATON_TWELVE(op, set)                                                          \
+  op set "0\n" op set "1\n" op set "2\n" op set "3\n" op set "4\n" op set "5\n" op set \
+         "6\n" op set "7\n" op set "8\n" op set "9\n" op set "10\n" op set "11\n"
+#define BATON_RUN(count, op, set)                                                                \
+  do {                                                                                           \
+    asm volatile("vpxor %%xmm15, %%xmm15, %%xmm15" ::: "xmm15");                                 \
+    for (int i = 0; i < (count); ++i) {                                                          \
+      asm volatile(BATON_TWELVE(op " " set "15, " set "15, ", set)::                             \
+                       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+                         "xmm9", "xmm10", "xmm11", "xmm15");                                     \
+    }                                                                                            \
+  } while (false)
 
 struct Peaks {
-  double f32 = 0, s8 = 0;  // operations per second; bf16 is twice f32
+  double f32 = 0, bf16 = 0, s8 = 0;  // operations per second
 };
 
-Peaks MeasurePeaks() {
+// Of the instructions that a backend is made of; those of the widest for the
+// backends that have none of their own.
+Peaks MeasurePeaks(std::string_view backend) {
   constexpr int kCount = 20000;
+  constexpr double kLanes = 12.0 * 2 * kCount;  // operations per 32-bit lane and product in it
   Peaks peaks;
+  if (backend == "avx2") {
+    peaks.f32 = 8 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vfmadd231ps", "%%ymm"); });
+    peaks.bf16 = peaks.f32;  // widened
+    peaks.s8 = 32 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vpmaddubsw", "%%ymm"); });
+    return peaks;
+  }
   if (__builtin_cpu_supports("avx512f") == 0) return peaks;
-  peaks.f32 = 12.0 * 32 * kCount / BestSeconds([] { FusedMultiplyAdds(kCount); });
+  peaks.f32 = 16 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vfmadd231ps", "%%zmm"); });
+  peaks.bf16 = 2 * peaks.f32;
   if (__builtin_cpu_supports("avx512vnni") != 0) {
-    peaks.s8 = 12.0 * 128 * kCount / BestSeconds([] { ByteProducts(kCount); });
+    peaks.s8 = 64 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vpdpbusd", "%%zmm"); });
   }
   return peaks;
 }
 
 double PeakOf(std::string_view format, const Peaks& peaks) {
   if (format.find("a8") != std::string_view::npos) return peaks.s8;
-  if (format.find("bf16") != std::string_view::npos) return 2 * peaks.f32;
-  return peaks.f32;
+  return format.find("bf16") != std::string_view::npos ? peaks.bf16 : peaks.f32;
 }
 
 void Report(std::string_view name, const std::string& shape, double operations, double seconds,
@@ -162,7 +147,12 @@ void BenchAttention(const AttentionFormat& format, uint32_t head_dim, uint32_t r
          4.0 * rows * head_dim * kSegmentTokens, seconds, PeakOf(format.name(), peaks));
 }
 
-void BenchBackend(const Backend& backend, const Peaks& peaks) {
+bool Wanted(std::string_view format, std::string_view part) {
+  return format.find(part) != std::string_view::npos;
+}
+
+// Of the formats with `part` in their name.
+void BenchBackend(const Backend& backend, std::string_view part, const Peaks& peaks) {
   struct Shape {
     uint32_t outputs, inputs;
   };
@@ -170,7 +160,7 @@ void BenchBackend(const Backend& backend, const Peaks& peaks) {
   for (Precision precision : {Precision::kExact, Precision::kFast}) {
     for (WeightType type : kAllWeightTypes) {
       const LinearFormat& format = backend.Linear(type, precision);
-      if (!seen.insert(format.name()).second) continue;
+      if (!seen.insert(format.name()).second || !Wanted(format.name(), part)) continue;
       for (const Shape& shape : {Shape{1536, 576}, Shape{576, 1536}, Shape{512, 4096}}) {
         const uint32_t block = BlockInputs(type);
         const uint32_t inputs = (shape.inputs + block - 1) / block * block;
@@ -181,6 +171,7 @@ void BenchBackend(const Backend& backend, const Peaks& peaks) {
     }
   }
   for (KvElement element : {KvElement::kF32, KvElement::kBf16}) {
+    if (!Wanted(backend.Attention(element).name(), part)) continue;
     for (uint32_t head_dim : {64u, 128u}) {
       for (uint32_t rows : {3u, 8u, 12u}) {
         BenchAttention(backend.Attention(element), head_dim, rows, peaks);
@@ -192,7 +183,7 @@ void BenchBackend(const Backend& backend, const Peaks& peaks) {
 }  // namespace
 }  // namespace baton::kernels
 
-// kernel_bench [backend]
+// kernel_bench [backend [part of a format's name]]
 int main(int argc, char** argv) {
   using namespace baton::kernels;
   const Backend* backend = FindBackend(argc > 1 ? argv[1] : "auto");
@@ -200,9 +191,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "no such backend here: %s\n", argv[1]);
     return 1;
   }
-  const Peaks peaks = MeasurePeaks();
-  std::printf("peak of one thread: float32 FMA %.1f, vpdpbusd %.1f Gop/s\n", peaks.f32 / 1e9,
-              peaks.s8 / 1e9);
-  BenchBackend(*backend, peaks);
+  const Peaks peaks = MeasurePeaks(backend->name());
+  std::printf("peak of one thread: float32 %.1f, bf16 %.1f, s8 %.1f Gop/s\n", peaks.f32 / 1e9,
+              peaks.bf16 / 1e9, peaks.s8 / 1e9);
+  BenchBackend(*backend, argc > 2 ? argv[2] : "", peaks);
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ class AlignedBytes {
   std::vector<std::byte> memory_;
   std::byte* data_;
 };
+
+// The product of one tile of `rows` rows, x [rows, inputs]: [rows, outputs].
+std::vector<float> MultiplyTile(const LinearFormat& linear, const StoredMatrix& matrix,
+                                std::span<const float> x, uint32_t rows);
 
 // The backends of this build that this CPU can run.
 std::vector<const Backend*> AvailableBackends();

@@ -37,34 +37,9 @@ class LinearTest : public testing::TestWithParam<Case> {
     return {1, 31, 33, 64, 100, 172, 576};
   }
 
-  // The product of `rows` rows, computed as one tile.
   std::vector<float> Multiply(const StoredMatrix& matrix, std::span<const float> x,
                               uint32_t rows) const {
-    const LinearFormat& linear = format();
-    const ActivationFormat& activation = linear.activation();
-    AlignedBytes tile(activation.TileBytes(matrix.inputs));
-    const uint32_t padded = activation.PaddedInputs(matrix.inputs);
-    for (uint32_t r = 0; r < rows; ++r) {
-      std::vector<float> row(padded);
-      std::copy_n(&x[size_t{r} * matrix.inputs], matrix.inputs, row.begin());
-      for (uint32_t g = 0; g < padded / kGroup; ++g) {
-        activation.PackGroup(&row[g * kGroup], tile.data(), matrix.inputs, rows, r, g);
-      }
-    }
-    std::vector<float> out(size_t{rows} * matrix.outputs);
-    AlignedBytes panel(linear.PanelBytes(matrix.inputs));
-    AlignedBytes result(sizeof(float) * kTileRows * kPanelOutputs);
-    for (uint32_t p = 0; p < PanelCount(matrix.outputs); ++p) {
-      const WeightRows weights = matrix.Panel(p);
-      linear.PackPanel(weights, panel.data());
-      linear.Multiply(panel.data(), matrix.inputs, tile.data(), rows, result.floats(), panel.data(),
-                      linear.PanelBytes(matrix.inputs));
-      for (uint32_t r = 0; r < rows; ++r) {
-        std::copy_n(result.floats() + r * kPanelOutputs, weights.rows,
-                    &out[size_t{r} * matrix.outputs + p * kPanelOutputs]);
-      }
-    }
-    return out;
+    return MultiplyTile(format(), matrix, x, rows);
   }
 };
 

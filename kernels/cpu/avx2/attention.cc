@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention in float32 over float32 slices, or over bf16 slices that are
+// widened on the way into the registers.
+#include "kernels/cpu/avx2/float_tile.h"
+#include "kernels/cpu/avx2/formats.h"
+#include "kernels/packing/kv_slices.h"
+
+namespace baton::kernels::avx2 {
+namespace {
+
+// Rows of a register tile.
+constexpr uint32_t kRows = 6;
+
+// Scores of R rows against one block; sums over dimensions in order.
+template <typename Pairs, int R>
+__attribute__((noinline)) void ScoreBlock(const float* queries, const std::byte* keys,
+                                          uint32_t head_dim, float* scores) {
+  constexpr int V = kTileVectors<R>;
+  for (uint32_t token = 0; token < kBlockTokens; token += V * kLanes) {
+    __m256 sum[R][V];
+    Clear(sum);
+#pragma GCC unroll 1
+    for (uint32_t d = 0; d < head_dim; d += 2) {
+      AddPair<Pairs, R, V>(keys + d / 2 * Pairs::Bytes(kBlockTokens), kBlockTokens, token,
+                           queries + d, head_dim, 1, sum);
+    }
+    Store(sum, scores + token, kSegmentTokens);
+  }
+}
+
+// All bits in the lanes of tokens [first, first + 8) below `seen`.
+BATON_INLINE __m256 SeenMask(uint32_t seen, uint32_t first) {
+  return _mm256_castsi256_ps(TailMask(seen > first ? seen - first : 0));
+}
+
+// Scores become weights 2^(score - max), zero where the row sees nothing.
+__attribute__((noinline)) void Weigh(float* scores, uint32_t seen, uint32_t tokens, float* max,
+                                     float* sum) {
+  const __m256 none = _mm256_set1_ps(kNoScore);
+  __m256 lane_max = none;
+  for (uint32_t t = 0; t < tokens; t += kLanes) {
+    const __m256 score = _mm256_blendv_ps(none, _mm256_load_ps(scores + t), SeenMask(seen, t));
+    lane_max = _mm256_max_ps(lane_max, score);
+  }
+  *max = ReduceMax(lane_max);
+  const __m256 row_max = _mm256_set1_ps(*max);
+  __m256 lane_sum = _mm256_setzero_ps();
+  for (uint32_t t = 0; t < tokens; t += kLanes) {
+    const __m256 weight =
+        _mm256_and_ps(SeenMask(seen, t), Exp2(_mm256_sub_ps(_mm256_load_ps(scores + t), row_max)));
+    lane_sum = _mm256_add_ps(lane_sum, weight);
+    _mm256_store_ps(scores + t, weight);
+  }
+  *sum = ReduceAdd(lane_sum);
+}
+
+// out[r, dim .. dim + 8 V) = sum over tokens of weight * V, in order.
+template <typename Pairs, int R, int V>
+__attribute__((noinline)) void WeighValues(const SegmentTask& task, const float* weights,
+                                           uint32_t dim, float* out) {
+  __m256 sum[R][V];
+  Clear(sum);
+  for (uint32_t b = 0; b < task.blocks; ++b) {
+    const std::byte* values = task.values[b];
+#pragma GCC unroll 1
+    for (uint32_t t = 0; t < kBlockTokens; t += 2) {
+      AddPair<Pairs, R, V>(values, task.head_dim, dim, weights + t, kSegmentTokens, 1, sum);
+      values += Pairs::Bytes(task.head_dim);
+    }
+    weights += kBlockTokens;
+  }
+  Store(sum, out + dim, task.head_dim);
+}
+
+// Rows [first, first + R) of the task.
+template <typename Pairs, int R>
+void AttendRows(const SegmentTask& task, uint32_t first) {
+  alignas(64) float scores[R * kSegmentTokens];
+  for (uint32_t b = 0; b < task.blocks; ++b) {
+    ScoreBlock<Pairs, R>(task.queries + size_t{first} * task.head_dim, task.keys[b], task.head_dim,
+                         scores + b * kBlockTokens);
+  }
+  for (uint32_t r = 0; r < R; ++r) {
+    const uint32_t position = task.positions[first + r];
+    const uint32_t seen = position < task.first_token ? 0 : position - task.first_token + 1;
+    Weigh(scores + r * kSegmentTokens, seen, task.blocks * kBlockTokens, task.max + first + r,
+          task.sum + first + r);
+  }
+  constexpr int V = kTileVectors<R>;
+  float* out = task.out + size_t{first} * task.head_dim;
+  uint32_t dim = 0;
+  for (; dim + V * kLanes <= task.head_dim; dim += V * kLanes) {
+    WeighValues<Pairs, R, V>(task, scores, dim, out);
+  }
+  if (dim < task.head_dim) WeighValues<Pairs, R, 2>(task, scores, dim, out);
+}
+
+template <typename Slices, typename Pairs>
+class Attention final : public Slices {
+ public:
+  explicit Attention(std::string_view name) : name_(name) {}
+  std::string_view name() const override { return name_; }
+  void Attend(const SegmentTask& task) const override {
+    using Kernel = void(const SegmentTask&, uint32_t);
+    static constexpr Kernel* kKernels[kRows] = {AttendRows<Pairs, 1>, AttendRows<Pairs, 2>,
+                                                AttendRows<Pairs, 3>, AttendRows<Pairs, 4>,
+                                                AttendRows<Pairs, 5>, AttendRows<Pairs, 6>};
+    const uint32_t first_rows = task.rows <= kRows ? task.rows : (task.rows + 1) / 2;
+    kKernels[first_rows - 1](task, 0);
+    if (first_rows < task.rows) kKernels[task.rows - first_rows - 1](task, first_rows);
+  }
+
+ private:
+  const std::string_view name_;
+};
+
+static_assert(kAttentionRows <= 2 * kRows);
+
+}  // namespace
+
+const AttentionFormat& F32Attention() {
+  static const Attention<F32Slices, F32Pairs> format("avx2/attention-f32/1");
+  return format;
+}
+const AttentionFormat& Bf16Attention() {
+  static const Attention<Bf16Slices, Bf16Pairs> format("avx2/attention-bf16/1");
+  return format;
+}
+
+}  // namespace baton::kernels::avx2

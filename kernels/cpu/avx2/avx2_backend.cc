@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled for any x86-64: nothing here may use what available() asks for.
+#include "kernels/cpu/avx2/avx2_backend.h"
+
+#include "kernels/cpu/avx2/formats.h"
+#include "kernels/cpu/avx2/row_ops.h"
+
+namespace baton::kernels {
+namespace {
+
+class Avx2 final : public Backend {
+ public:
+  Avx2() {
+    rms_norm = avx2::RmsNorm;
+    swiglu = avx2::SwiGlu;
+    add = avx2::Add;
+    rope_adjacent = avx2::RopeAdjacent;
+    rope_halves = avx2::RopeHalves;
+    merge_segment = avx2::MergeSegment;
+  }
+  std::string_view name() const override { return "avx2"; }
+  bool available() const override {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+  }
+  const LinearFormat& Linear(WeightType type, Precision precision) const override {
+    if (precision == Precision::kExact) return avx2::ExactLinear();
+    switch (type) {
+      case WeightType::kQ4_0:
+        return avx2::W4SymmetricLinear();
+      case WeightType::kQ4_1:
+        return avx2::W4AffineLinear();
+      case WeightType::kQ8_0:
+        return avx2::W8Linear();
+      case WeightType::kF32:
+      case WeightType::kF16:
+      case WeightType::kBf16:
+      // Types without an integer kernel here: dequantized, then as bf16.
+      case WeightType::kQ5_0:
+      case WeightType::kQ5_1:
+      case WeightType::kQ4K:
+      case WeightType::kQ5K:
+      case WeightType::kQ6K:
+        break;
+    }
+    return avx2::Bf16Linear();
+  }
+  const AttentionFormat& Attention(KvElement element) const override {
+    return element == KvElement::kF32 ? avx2::F32Attention() : avx2::Bf16Attention();
+  }
+};
+
+}  // namespace
+
+const Backend* Avx2Backend() {
+  static const Avx2 backend;
+  return &backend;
+}
+
+}  // namespace baton::kernels

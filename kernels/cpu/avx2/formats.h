@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats of the avx2 backend. All are stateless constants; their methods
+// must run only where Avx2Backend().available().
+#pragma once
+
+#include "kernels/api/attention.h"
+#include "kernels/api/linear.h"
+
+namespace baton::kernels::avx2 {
+
+// s8 per (row, 32 inputs) with a float scale; see s8_activations.h.
+const ActivationFormat& S8Activations();
+
+// Q4_1: scale and minimum per 32; exact in the weights.
+const LinearFormat& W4AffineLinear();
+// Q4_0: scale per 32, zero at 8; exact in the weights.
+const LinearFormat& W4SymmetricLinear();
+// Q8_0: scale per 32; exact in the weights.
+const LinearFormat& W8Linear();
+// All other types, dequantized and rounded to bf16; float32 activations and
+// sums.
+const LinearFormat& Bf16Linear();
+// Weights of every type as float32: what --precision exact runs on. One fused
+// multiply-add per input, in order (as Bf16Linear).
+const LinearFormat& ExactLinear();
+
+// float32 arithmetic over float32 or bf16 slices.
+const AttentionFormat& F32Attention();
+const AttentionFormat& Bf16Attention();
+
+}  // namespace baton::kernels::avx2

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row operations of kernels/api/row_ops.h and the segment merge with AVX2.
+// Bits depend on the inputs alone: no instruction whose result differs between
+// vendors (such as approximate reciprocals) is used.
+#pragma once
+
+#include "kernels/api/attention.h"
+#include "kernels/api/row_ops.h"
+
+namespace baton::kernels::avx2 {
+
+RmsNormRowFn RmsNorm;
+SwiGluRowFn SwiGlu;
+AddRowFn Add;
+RopeRowFn RopeAdjacent;
+RopeRowFn RopeHalves;
+MergeSegmentFn MergeSegment;
+
+}  // namespace baton::kernels::avx2
