@@ -38,9 +38,10 @@ endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
 # Labels: unit (a minute in all), integration, bench, gpu. Unit tests of the
-# folders in BATON_CORE_FOLDERS, which know nothing of gRPC, are "core" as well:
-# they also run under TSan. Targets unit_tests and core_tests build them.
-set(BATON_CORE_FOLDERS "tests/(common/(base|kv|sampling|sched|engine|transport|model)|kernels)(/|$)")
+# folders in BATON_CORE_FOLDERS, where threads meet and gRPC is not known, are
+# "core" as well: they also run under TSan. Targets unit_tests and core_tests
+# build them.
+set(BATON_CORE_FOLDERS "tests/common/(base|cores|engine|kv|sampling|sched|transport)(/|$)")
 add_custom_target(unit_tests)
 add_custom_target(core_tests)
 
@@ -68,7 +69,7 @@ function(baton_test name)
   set(labels ${ARG_LABEL})
   if(ARG_LABEL STREQUAL "unit")
     add_dependencies(unit_tests ${name})
-    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_CORE_FOLDERS})
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_CORE_FOLDERS} OR name STREQUAL "thread_pool_test")
       list(APPEND labels core)
       add_dependencies(core_tests ${name})
     endif()

@@ -81,6 +81,8 @@ if [ -z "$quick" ]; then
   timed "Building with ASan+UBSan" build_preset asan-ubsan unit_tests
   timed "Unit tests under ASan+UBSan" run_ctest asan-ubsan unit-asan -L unit -j "$(nproc)"
   timed "Building the core with TSan" build_preset tsan core_tests
+  # Tests that fork a peer go on in a child that makes threads of its own.
+  export TSAN_OPTIONS=die_after_fork=0
   timed "Core tests under TSan" run_ctest tsan core-tsan -L core -j "$(nproc)"
 fi
 [ -z "$tidy" ] || timed "clang-tidy" run_tidy
