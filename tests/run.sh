@@ -45,7 +45,8 @@ run_ctest() {  # PRESET NAME CTEST-FLAGS...
   shift 2
   mkdir -p "$results"
   rm -f "$results/$name".*
-  (cd "$BATON_ROOT/build/$preset" && ctest --output-on-failure --output-junit "$results/$name.xml" "$@") \
+  (cd "$BATON_ROOT/build/$preset" && ctest --output-on-failure --output-junit "$results/$name.xml" \
+    --test-output-size-passed 20000000 --test-output-size-failed 20000000 "$@") \
     >"$results/$name.log" 2>&1 || true
   grep -E '^(The following tests FAILED|[[:space:]]+[0-9]+ - )' "$results/$name.log" >&2 || true
   grep -B2 -A12 -E '^\[  FAILED  \]|: Failure$|ERROR: (Address|Thread|Leak)|runtime error:' "$results/$name.log" | head -n 80 >&2 || true
