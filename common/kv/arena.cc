@@ -90,6 +90,10 @@ KvArena& KvArena::operator=(KvArena&& other) noexcept {
   return *this;
 }
 
+void KvArena::CopyBlock(BlockId from, BlockId to) const {
+  std::memcpy(Layer(to, 0), Layer(from, 0), block_bytes_);
+}
+
 KvArena::~KvArena() {
   if (data_ != nullptr) munmap(data_, mapped_bytes_);
 }

@@ -39,6 +39,10 @@ class KvArena final {
     return {Layer(block, layer), layer_bytes_};
   }
 
+  // Copies all layers of `from` to `to`: what copy-on-write is made of.
+  // REQUIRES: the caller may read the one and write the other.
+  void CopyBlock(BlockId from, BlockId to) const;
+
  private:
   KvArena(const KvLayout& layout, uint32_t blocks, std::byte* data, size_t mapped_bytes);
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +25,8 @@ inline constexpr size_t kOwnerCount = 3;
 // Thread safety: none; the engine thread owns the pool.
 // Invariants, verified by CheckIntegrity():
 //   1. a block is on the free list exactly when no owner holds it;
-//   2. no block is on the free list twice.
+//   2. no block is on the free list twice;
+//   3. cache_only() counts what it says.
 class BlockPool final {
  public:
   explicit BlockPool(uint32_t capacity);
@@ -46,6 +48,15 @@ class BlockPool final {
   // Number of distinct blocks that `owner` holds. O(1).
   uint32_t held_by(Owner owner) const { return held_[Index(owner)]; }
 
+  // Whether nobody but the prefix cache holds the block: it can be had for the
+  // asking.
+  bool CacheOnly(BlockId block) const;
+  // Number of such blocks. O(1).
+  uint32_t cache_only() const { return cache_only_; }
+  // Blocks that have become so since the last call; a block may have changed
+  // again meanwhile, and may be named twice.
+  std::vector<BlockId> TakeReleased() { return std::exchange(released_, {}); }
+
   // INTERNAL, naming block and invariant, when an invariant is broken.
   // O(capacity): call when idle and at the end of every test.
   absl::Status CheckIntegrity() const;
@@ -59,6 +70,8 @@ class BlockPool final {
   std::vector<Counts> holders_;  // [capacity]
   std::vector<BlockId> free_;    // used as a stack: warm blocks first
   Counts held_{};                // distinct blocks per owner
+  uint32_t cache_only_ = 0;
+  std::vector<BlockId> released_;
 };
 
 }  // namespace baton::kv

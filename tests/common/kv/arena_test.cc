@@ -40,6 +40,19 @@ TEST(KvArena, LayersOfABlockFollowEachOther) {
   EXPECT_EQ(arena->LayerSpan(BlockId{1}, 1).size(), layout.LayerBytes());
 }
 
+TEST(KvArena, CopyOfABlockCoversAllItsLayersAndNoOtherBlock) {
+  const auto arena = KvArena::Create(SmallLayout(), 3);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    for (std::byte& byte : arena->LayerSpan(BlockId{1}, layer)) byte = std::byte{7};
+  }
+  arena->CopyBlock(BlockId{1}, BlockId{2});
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    for (const std::byte byte : arena->LayerSpan(BlockId{2}, layer)) ASSERT_EQ(byte, std::byte{7});
+    for (const std::byte byte : arena->LayerSpan(BlockId{0}, layer)) ASSERT_EQ(byte, std::byte{0});
+  }
+}
+
 TEST(KvArena, MoveLeavesOneOwner) {
   auto arena = KvArena::Create(SmallLayout(), 2);
   ASSERT_TRUE(arena.ok()) << arena.status();

@@ -99,5 +99,24 @@ TEST(BlockPool, RandomUseKeepsCountsAndInvariants) {
   }
 }
 
+TEST_F(BlockPoolTest, KnowsWhatThePrefixCacheAloneHolds) {
+  const BlockId block = pool_.Allocate(1, Owner::kRequest)->front();
+  pool_.Retain(block, Owner::kPrefixCache);
+  EXPECT_EQ(pool_.cache_only(), 0u);
+  EXPECT_FALSE(pool_.CacheOnly(block));
+  pool_.Release(block, Owner::kRequest);
+  EXPECT_EQ(pool_.cache_only(), 1u);
+  EXPECT_TRUE(pool_.CacheOnly(block));
+  EXPECT_EQ(pool_.TakeReleased(), std::vector<BlockId>{block});
+  EXPECT_TRUE(pool_.TakeReleased().empty());
+  pool_.Retain(block, Owner::kTransfer);
+  EXPECT_EQ(pool_.cache_only(), 0u);
+  EXPECT_TRUE(pool_.CheckIntegrity().ok());
+  pool_.Release(block, Owner::kTransfer);
+  pool_.Release(block, Owner::kPrefixCache);
+  EXPECT_EQ(pool_.cache_only(), 0u);
+  EXPECT_EQ(pool_.free_blocks(), 4u);
+}
+
 }  // namespace
 }  // namespace baton::kv
