@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/half_float.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/checkpoint/family.h"
@@ -48,18 +49,6 @@ class Random final {
 // Deviation of the sum of two numbers drawn evenly from `values` whole ones.
 double SumDeviation(double values) { return std::sqrt((values * values - 1) / 6); }
 
-// Nearest float16 of a positive or negative normal number.
-uint16_t ToHalf(double value) {
-  if (value == 0) return 0;
-  int exponent = 0;
-  const double fraction = std::frexp(std::fabs(value), &exponent);  // [0.5, 1)
-  // Numbers below 2^-14 lose digits with every power of two.
-  const int lost = std::max(0, -13 - exponent);
-  const auto digits = static_cast<uint32_t>(std::nearbyint(std::ldexp(fraction, 11 - lost)));
-  const uint32_t biased = lost > 0 ? 0 : static_cast<uint32_t>(exponent + 13) << 10;
-  return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) + biased + digits);
-}
-
 // Makes blocks of 32 values of one type with deviation `deviation`. Each value
 // is a sum of two even ones: a triangle is bell enough.
 class BlockMaker final {
@@ -69,8 +58,8 @@ class BlockMaker final {
         bytes_(checkpoint::TensorBlock(type).bytes * kBlockValues /
                checkpoint::TensorBlock(type).values) {
     const double unit = deviation / SumDeviation(type == TensorType::kQ4_0 ? 8 : 64);
-    scale_ = ToHalf(unit);
-    for (int i = 0; i < 127; ++i) halves_[i] = ToHalf((i - 63) * unit);
+    scale_ = FloatToHalf(static_cast<float>(unit));
+    for (int i = 0; i < 127; ++i) halves_[i] = FloatToHalf(static_cast<float>((i - 63) * unit));
   }
 
   size_t bytes() const { return bytes_; }

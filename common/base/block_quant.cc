@@ -2,7 +2,6 @@
 #include "common/base/block_quant.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace baton {
@@ -117,24 +116,6 @@ void ReadQ6K(const std::byte* block, uint32_t group, QuantGroup* out) {
 }
 
 }  // namespace
-
-float HalfToFloat(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-  const uint32_t exponent = (bits >> 10) & 31;
-  const uint32_t mantissa = bits & 0x3ff;
-  if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
-  }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
-}
-
-float LoadHalfFloat(const std::byte* from) {
-  uint16_t bits;
-  std::memcpy(&bits, from, sizeof(bits));
-  return HalfToFloat(bits);
-}
 
 const BlockQuant kQuantQ8_0{"Q8_0", 32, 34, ReadQ8_0};
 const BlockQuant kQuantQ4_0{"Q4_0", 32, 18, ReadQ4_0};

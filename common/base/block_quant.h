@@ -8,10 +8,9 @@
 #include <span>
 #include <string_view>
 
-namespace baton {
+#include "common/base/half_float.h"
 
-float HalfToFloat(uint16_t bits);            // IEEE 754 binary16, exactly; NaN stays NaN
-float LoadHalfFloat(const std::byte* from);  // two bytes, at any address
+namespace baton {
 
 // All types work in groups of 32 values:
 //   value i = scales[i / 16] * codes[i] + offset

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/packing/dequantize.h"
 
-#include <bit>
 #include <cstring>
 
 namespace baton::kernels {
@@ -30,14 +29,6 @@ const BlockQuant* QuantOf(WeightType type) {
       break;
   }
   return nullptr;
-}
-
-float Bf16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-
-uint16_t FloatToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 void DequantizeRow(const WeightRows& rows, uint32_t row, float* out) {

@@ -5,17 +5,16 @@
 #include <cstdint>
 
 #include "common/base/block_quant.h"
+#include "common/base/half_float.h"
 #include "kernels/api/linear.h"
 
 namespace baton::kernels {
 
 // The layout of a block type; null for plain numbers.
 const BlockQuant* QuantOf(WeightType type);
-float Bf16ToFloat(uint16_t bits);
-uint16_t FloatToBf16(float value);  // to nearest, ties to even; NaN stays NaN
 
 // Writes the `rows.inputs` values of row `row`, exactly as the type defines
-// them. REQUIRES: row < rows.rows; whole blocks.
+// them. REQUIRES: row < rows.rows.
 void DequantizeRow(const WeightRows& rows, uint32_t row, float* out);
 
 }  // namespace baton::kernels
