@@ -11,7 +11,7 @@ namespace baton::router {
 
 void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Model", "model", &options->model.model,
-           "Checkpoint (a GGUF file, a safetensors file or their folder), \"embedded\", or "
+           "Checkpoint (a GGUF, safetensors or PyTorch file, or its folder), \"embedded\", or "
            "\"fake\": token ids alone, limits from the first worker");
   line.Add("Model", "model-name", &options->model.name,
            "Name that requests use; default: the checkpoint's own");

@@ -33,7 +33,7 @@ class BenchModelCommand final : public Command {
  private:
   BenchModelCommand(config::CommandLine* bench, config::CommandLine* line)
       : Command(bench), model_chosen_(line) {
-    model_.Register(*line, "GGUF file, safetensors file, their folder, or \"embedded\"");
+    model_.Register(*line, "GGUF, safetensors or PyTorch file, its folder, or \"embedded\"");
     compute_.Register(*line);
     line->Add("Work", "pp", &speed_.prompt_tokens, "Tokens of the prompt");
     line->Add("Work", "tg", &speed_.decode_steps, "Steps of decoding");

@@ -13,7 +13,7 @@ namespace {
 class InspectCommand final : public Command {
  public:
   explicit InspectCommand(config::CommandLine* line) : Command(line) {
-    model_.Register(*line, "GGUF file, safetensors file, their folder, or \"embedded\"");
+    model_.Register(*line, "GGUF, safetensors or PyTorch file, its folder, or \"embedded\"");
     line->Add("Output", "all", &all_, "Every tensor with type, shape and size");
     line->Add("Output", "json", &json_, "One JSON object instead of text");
   }

@@ -42,7 +42,7 @@ void ReportTensors(const checkpoint::Checkpoint& checkpoint, ModelReport* report
     tensor.shape = view.shape;
     tensor.values = 1;
     for (uint64_t extent : view.shape) tensor.values *= extent;
-    tensor.bytes = view.data.size();
+    tensor.bytes = view.data.size() + view.row_scales.size();
     report->parameters += tensor.values;
     report->tensors.push_back(std::move(tensor));
   }

@@ -28,17 +28,21 @@ class ByteReader {
     return true;
   }
 
+  // The next `length` bytes, whatever they are.
+  [[nodiscard]] bool ReadBytes(uint64_t length, std::string_view& text) {
+    if (length > remaining()) return false;
+    text = {reinterpret_cast<const char*>(bytes_.data()) + offset_, static_cast<size_t>(length)};
+    offset_ += text.size();
+    return true;
+  }
+
   // A string with its 64-bit length in front.
   [[nodiscard]] bool ReadString(std::string_view& text) {
     uint64_t length = 0;
     if (!Read(length)) return false;
-    if (length > remaining()) {
-      offset_ -= sizeof(length);
-      return false;
-    }
-    text = {reinterpret_cast<const char*>(bytes_.data()) + offset_, static_cast<size_t>(length)};
-    offset_ += text.size();
-    return true;
+    if (ReadBytes(length, text)) return true;
+    offset_ -= sizeof(length);
+    return false;
   }
 
  private:

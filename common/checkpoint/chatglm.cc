@@ -27,9 +27,12 @@ absl::Status CheckFixedFields(const JsonFields& fields) {
     BATON_ASSIGN_OR_RETURN(const bool actual, fields.Bool(field, value));
     if (actual != value) return unsupported(absl::StrCat(field, " = ", actual ? "true" : "false"));
   }
-  for (const char* field : {"pre_seq_len", "quantization_bit"}) {
-    BATON_ASSIGN_OR_RETURN(const uint32_t value, fields.Uint(field, 0, UINT32_MAX, 0));
-    if (value != 0) return unsupported(absl::StrCat(field, " = ", value));
+  BATON_ASSIGN_OR_RETURN(const uint32_t virtual_tokens,
+                         fields.Uint("pre_seq_len", 0, UINT32_MAX, 0));
+  if (virtual_tokens != 0) return unsupported(absl::StrCat("pre_seq_len = ", virtual_tokens));
+  BATON_ASSIGN_OR_RETURN(const uint32_t bits, fields.Uint("quantization_bit", 0, UINT32_MAX, 0));
+  if (bits != 0 && bits != 4 && bits != 8) {
+    return unsupported(absl::StrCat("quantization_bit = ", bits));
   }
   return absl::OkStatus();
 }
@@ -74,6 +77,7 @@ absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
   BATON_ASSIGN_OR_RETURN(config.qkv_bias, fields.Bool("add_qkv_bias", false));
   BATON_ASSIGN_OR_RETURN(config.tied_head, fields.Bool("tie_word_embeddings", false));
   BATON_ASSIGN_OR_RETURN(config.end_tokens, HfEndTokens(fields, config.vocabulary));
+  BATON_ASSIGN_OR_RETURN(config.row_quant_bits, fields.Uint("quantization_bit", 0, 8, 0));
   return config;
 }
 

@@ -21,6 +21,8 @@ namespace baton::checkpoint {
 
 // Types that tensors of a checkpoint may have. Block types are GGUF's: blocks
 // of 32 or 256 values along the last dimension (common/base/block_quant.h).
+// Row types are ChatGLM2's: integers in two's complement with one f16 scale per
+// row of a matrix (row_quant.h).
 enum class TensorType : uint8_t {
   kF32,
   kF16,
@@ -33,6 +35,8 @@ enum class TensorType : uint8_t {
   kQ4K,
   kQ5K,
   kQ6K,
+  kI8Row,
+  kI4Row,  // two to a byte, the first in the high half
   kOther
 };
 
@@ -48,9 +52,10 @@ BlockShape TensorBlock(TensorType type);  // REQUIRES: not kOther
 struct TensorView {
   std::string name;
   TensorType type = TensorType::kF32;
-  std::string type_name;            // as the file says it, for kOther
-  std::vector<uint64_t> shape;      // outermost first: [out, in] for a linear layer
-  std::span<const std::byte> data;  // its size fits shape and type, verified at open
+  std::string type_name;                  // as the file says it, for kOther
+  std::vector<uint64_t> shape;            // outermost first: [out, in] for a linear layer
+  std::span<const std::byte> data;        // its size fits shape and type, verified at open
+  std::span<const std::byte> row_scales;  // of row types: f16 [rows]; else empty
 };
 
 // Writes out.size() values of `tensor` from flat index `begin` on as float32.
@@ -81,6 +86,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool tied_head = false;
   std::vector<TokenId> end_tokens;
+  uint32_t row_quant_bits = 0;  // 8 or 4: matrices are stored as row types; 0: they are not
 };
 
 // Where the weights of a block stand, after the family has mapped names. Fused
@@ -91,6 +97,9 @@ struct LinearView {
   uint64_t row_begin = 0, rows = 0;
   // Bias [rows] at the same rows; null when there is none.
   const TensorView* bias = nullptr;
+  // What the values are to become before they are packed; nothing: stay as they
+  // are (common/model/weight_choice.h).
+  std::optional<TensorType> convert_to = std::nullopt;
 };
 
 struct LayerWeights {
@@ -113,7 +122,7 @@ class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
 
-  virtual std::string_view format() const = 0;  // "safetensors", "gguf"
+  virtual std::string_view format() const = 0;  // "safetensors", "pytorch", "gguf"
   virtual const ModelConfig& config() const = 0;
   virtual const std::vector<TensorView>& tensors() const = 0;
   // All weights, checked against the configuration's shapes; INVALID_ARGUMENT
@@ -142,8 +151,9 @@ class Checkpoint {
   virtual uint64_t file_bytes() const = 0;
 };
 
-// Opens a GGUF file, a safetensors file with config.json beside it, or a
-// folder that holds one of them (model.safetensors or its index).
+// Opens a GGUF file, a safetensors or PyTorch file with config.json beside it,
+// or a folder that holds one of them (model.safetensors, pytorch_model.bin or
+// the index of either).
 // NOT_FOUND; INVALID_ARGUMENT with file, offset or tensor and what is wrong;
 // UNIMPLEMENTED for an architecture or tensor type that is not supported.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& path);

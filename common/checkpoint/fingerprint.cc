@@ -86,6 +86,7 @@ std::string ComputeFingerprint(const ModelConfig& config, const std::vector<Tens
     hasher.AddNumber<uint64_t>(tensor.shape.size());
     for (uint64_t extent : tensor.shape) hasher.AddNumber(extent);
     AddSamples(tensor.data, hasher);
+    if (!tensor.row_scales.empty()) AddSamples(tensor.row_scales, hasher);
   }
   return hasher.HexDigest();
 }

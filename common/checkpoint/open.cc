@@ -17,15 +17,14 @@
 #include "common/checkpoint/gguf_tokenizer.h"
 #include "common/checkpoint/hf_tokenizer.h"
 #include "common/checkpoint/json.h"
-#include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/row_quant.h"
+#include "common/checkpoint/shards.h"
 
 namespace baton::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 using CheckpointOr = absl::StatusOr<std::unique_ptr<Checkpoint>>;
-
-constexpr char kSingle[] = "model.safetensors", kIndex[] = "model.safetensors.index.json";
 
 bool HasTensor(const std::vector<TensorView>& tensors, std::string_view name) {
   return std::any_of(tensors.begin(), tensors.end(),
@@ -122,11 +121,12 @@ class GgufCheckpoint final : public OpenedCheckpoint {
 class HfCheckpoint final : public OpenedCheckpoint {
  public:
   HfCheckpoint(ModelConfig config, const TensorNames& names, std::vector<TensorView> tensors,
-               std::vector<File> files, std::unique_ptr<Folder> folder)
+               std::vector<File> files, std::unique_ptr<Folder> folder, std::string_view format)
       : OpenedCheckpoint(std::move(config), names, std::move(tensors), std::move(files)),
-        folder_(std::move(folder)) {}
+        folder_(std::move(folder)),
+        format_(format) {}
 
-  std::string_view format() const override { return "safetensors"; }
+  std::string_view format() const override { return format_; }
   absl::StatusOr<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer() const override {
     return LoadHfTokenizer(*folder_, config());
   }
@@ -136,6 +136,7 @@ class HfCheckpoint final : public OpenedCheckpoint {
 
  private:
   const std::unique_ptr<Folder> folder_;
+  const std::string_view format_;  // of a WeightFormat, which lives on
 };
 
 CheckpointOr OpenGguf(const std::string& path) {
@@ -174,8 +175,9 @@ absl::Status AddGenerationEndTokens(const Folder& folder, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-// `weights` is a safetensors file of the folder; the folder's default when empty.
-CheckpointOr OpenHf(std::unique_ptr<Folder> folder, std::string name, const std::string& weights) {
+// `weights` is a file of the folder in that format; the folder's default when empty.
+CheckpointOr OpenHf(std::unique_ptr<Folder> folder, std::string name, const WeightFormat& format,
+                    const std::string& weights) {
   BATON_ASSIGN_OR_RETURN(const File config_file, folder->Open("config.json"));
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJsonObject(config_file.text(), config_file.name));
   const JsonFields fields(json, config_file.name);
@@ -189,13 +191,17 @@ CheckpointOr OpenHf(std::unique_ptr<Folder> folder, std::string name, const std:
   std::vector<File> files;
   std::vector<TensorView> tensors;
   if (weights.empty()) {
-    BATON_ASSIGN_OR_RETURN(tensors, ReadSafetensorsFolder(*folder, files));
+    BATON_ASSIGN_OR_RETURN(tensors, ReadShards(*folder, format, files));
   } else {
     BATON_ASSIGN_OR_RETURN(files.emplace_back(), folder->Open(weights));
-    BATON_ASSIGN_OR_RETURN(tensors, ReadSafetensors(files.front()));
+    BATON_ASSIGN_OR_RETURN(tensors, format.read(files.front()));
+  }
+  if (const absl::Status joined = JoinRowScales(config.row_quant_bits, tensors); !joined.ok()) {
+    return absl::Status(joined.code(),
+                        absl::StrCat(files.front().name, ": ", std::string(joined.message())));
   }
   return std::make_unique<HfCheckpoint>(std::move(config), family->hf_names, std::move(tensors),
-                                        std::move(files), std::move(folder));
+                                        std::move(files), std::move(folder), format.name);
 }
 
 std::string FolderName(const fs::path& folder) {
@@ -206,8 +212,8 @@ std::string FolderName(const fs::path& folder) {
 
 CheckpointOr OpenFolder(const fs::path& path) {
   auto folder = OpenDiskFolder(path.string());
-  if (folder->Has(kSingle) || folder->Has(kIndex)) {
-    return OpenHf(std::move(folder), FolderName(path), "");
+  if (const WeightFormat* format = FindWeightFormat(*folder); format != nullptr) {
+    return OpenHf(std::move(folder), FolderName(path), *format, "");
   }
   std::vector<std::string> ggufs;
   std::error_code error;
@@ -216,8 +222,10 @@ CheckpointOr OpenFolder(const fs::path& path) {
   }
   if (ggufs.size() == 1) return OpenGguf(ggufs.front());
   if (ggufs.empty()) {
-    return absl::NotFoundError(absl::StrCat(path.string(), ": holds neither ", kSingle, ", ",
-                                            kIndex, " nor a .gguf file"));
+    return absl::NotFoundError(
+        absl::StrCat(path.string(),
+                     ": holds neither model.safetensors, pytorch_model.bin, the index of one "
+                     "of them, nor a .gguf file"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat(path.string(), ": holds ", ggufs.size(), " .gguf files; name one of them"));
@@ -229,7 +237,7 @@ CheckpointOr OpenCheckpoint(const std::string& path) {
   if (path == "embedded") {
     auto folder = OpenEmbeddedFolder();
     std::string name(folder->name());
-    return OpenHf(std::move(folder), std::move(name), "");
+    return OpenHf(std::move(folder), std::move(name), kSafetensorsFormat, "");
   }
   const fs::path file(path);
   std::error_code error;
@@ -240,12 +248,14 @@ CheckpointOr OpenCheckpoint(const std::string& path) {
   if (fs::is_directory(status)) return OpenFolder(file);
   if (file.extension() == ".gguf") return OpenGguf(path);
   const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (file.filename() == kIndex) return OpenFolder(parent);
-  if (file.extension() == ".safetensors") {
-    return OpenHf(OpenDiskFolder(parent.string()), FolderName(parent), file.filename().string());
+  for (const WeightFormat* format : {&kSafetensorsFormat, &kTorchFormat}) {
+    const bool index = file.filename() == format->index;
+    if (!index && file.extension() != format->extension) continue;
+    return OpenHf(OpenDiskFolder(parent.string()), FolderName(parent), *format,
+                  index ? "" : file.filename().string());
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": not a checkpoint; expected a .gguf or .safetensors file, or a folder"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": not a checkpoint; expected a .gguf, .safetensors or .bin file, or a folder"));
 }
 
 }  // namespace baton::checkpoint

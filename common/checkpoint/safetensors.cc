@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -149,49 +147,6 @@ absl::StatusOr<std::vector<TensorView>> ReadSafetensors(const File& file) {
   if (tensors.ok()) return tensors;
   return absl::InvalidArgumentError(
       absl::StrCat(file.name, ": ", std::string(tensors.status().message())));
-}
-
-absl::StatusOr<std::vector<TensorView>> ReadSafetensorsFolder(const Folder& folder,
-                                                              std::vector<File>& files) {
-  constexpr char kSingle[] = "model.safetensors", kIndex[] = "model.safetensors.index.json";
-  if (!folder.Has(kIndex)) {
-    BATON_ASSIGN_OR_RETURN(File file, folder.Open(kSingle));
-    files.push_back(file);
-    return ReadSafetensors(file);
-  }
-  BATON_ASSIGN_OR_RETURN(const File index_file, folder.Open(kIndex));
-  BATON_ASSIGN_OR_RETURN(const Json index, ParseJsonObject(index_file.text(), index_file.name));
-  const auto error = [&](std::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat(index_file.name, ": ", std::string(what)));
-  };
-  const auto map = index.find("weight_map");
-  if (map == index.end() || !map->is_object()) return error("no weight_map");
-
-  std::unordered_map<std::string, std::string> shard_of;
-  std::map<std::string, size_t> shards;  // with the number of tensors each should hold
-  for (const auto& [name, shard] : map->items()) {
-    if (!shard.is_string()) return error(absl::StrCat("tensor \"", name, "\" has no file name"));
-    shard_of.emplace(name, shard.get<std::string>());
-    ++shards[shard.get<std::string>()];
-  }
-  std::vector<TensorView> all;
-  for (const auto& [shard, count] : shards) {
-    BATON_ASSIGN_OR_RETURN(File file, folder.Open(shard));
-    files.push_back(file);
-    BATON_ASSIGN_OR_RETURN(std::vector<TensorView> tensors, ReadSafetensors(file));
-    for (TensorView& tensor : tensors) {
-      const auto expected = shard_of.find(tensor.name);
-      if (expected == shard_of.end() || expected->second != shard) {
-        return error(
-            absl::StrCat("tensor \"", tensor.name, "\" of ", shard, " is not listed there"));
-      }
-      all.push_back(std::move(tensor));
-    }
-    if (tensors.size() != count) {
-      return error(absl::StrCat(shard, " holds ", tensors.size(), " tensors, not ", count));
-    }
-  }
-  return all;
 }
 
 }  // namespace baton::checkpoint

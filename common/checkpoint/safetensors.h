@@ -16,10 +16,4 @@ namespace baton::checkpoint {
 // overlap, no tail.
 absl::StatusOr<std::vector<TensorView>> ReadSafetensors(const File& file);
 
-// model.safetensors, or all shards that model.safetensors.index.json names;
-// `files` receives what has to stay mapped. INVALID_ARGUMENT also when index
-// and shards disagree.
-absl::StatusOr<std::vector<TensorView>> ReadSafetensorsFolder(const Folder& folder,
-                                                              std::vector<File>& files);
-
 }  // namespace baton::checkpoint

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor types and their values.
-#include <bit>
 #include <cassert>
 #include <cstring>
 
 #include "common/base/block_quant.h"
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/row_quant.h"
 
 namespace baton::checkpoint {
 namespace {
@@ -32,6 +32,8 @@ const BlockQuant* QuantOf(TensorType type) {
     case TensorType::kF32:
     case TensorType::kF16:
     case TensorType::kBf16:
+    case TensorType::kI8Row:
+    case TensorType::kI4Row:
     case TensorType::kOther:
       break;
   }
@@ -41,7 +43,7 @@ const BlockQuant* QuantOf(TensorType type) {
 float LoadBf16(const std::byte* from) {
   uint16_t bits;
   std::memcpy(&bits, from, sizeof(bits));
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return Bf16ToFloat(bits);
 }
 
 }  // namespace
@@ -51,18 +53,23 @@ std::string_view TensorTypeName(TensorType type) {
   if (type == TensorType::kF32) return "F32";
   if (type == TensorType::kF16) return "F16";
   if (type == TensorType::kBf16) return "BF16";
+  if (type == TensorType::kI8Row) return "I8_ROW";
+  if (type == TensorType::kI4Row) return "I4_ROW";
   return "other";
 }
 
 BlockShape TensorBlock(TensorType type) {
   assert(type != TensorType::kOther);
   if (const BlockQuant* quant = QuantOf(type)) return {quant->values, quant->bytes};
+  if (type == TensorType::kI8Row) return {1, 1};
+  if (type == TensorType::kI4Row) return {2, 1};
   return {1, type == TensorType::kF32 ? 4u : 2u};
 }
 
 void DequantizeRange(const TensorView& tensor, uint64_t begin, std::span<float> out) {
   const std::byte* data = tensor.data.data();
   if (const BlockQuant* quant = QuantOf(tensor.type)) return Dequantize(*quant, data, begin, out);
+  if (IsRowType(tensor.type)) return DequantizeRowQuant(tensor, begin, out);
   data += begin * TensorBlock(tensor.type).bytes;
   if (tensor.type == TensorType::kF32) {
     std::memcpy(out.data(), data, out.size_bytes());

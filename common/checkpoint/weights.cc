@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/family.h"
+#include "common/checkpoint/row_quant.h"
 
 namespace baton::checkpoint {
 namespace {
@@ -29,6 +30,11 @@ class WeightMapper {
     ModelWeights weights;
     BATON_ASSIGN_OR_RETURN(weights.embedding, Take(std::string(names_.embedding) + ".weight",
                                                    {config_.vocabulary, config_.hidden}));
+    if (IsRowType(weights.embedding->type)) {
+      return absl::UnimplementedError(absl::StrCat("tensor \"", weights.embedding->name,
+                                                   "\" has type ", weights.embedding->type_name,
+                                                   ", which only matrices may have"));
+    }
     for (uint32_t layer = 0; layer < config_.layers; ++layer) {
       BATON_ASSIGN_OR_RETURN(weights.layers.emplace_back(), MapLayer(layer));
     }

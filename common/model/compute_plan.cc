@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/model/convert_rows.h"
 #include "common/model/packed_matrix.h"
 
 namespace baton::model {
@@ -32,12 +33,16 @@ absl::StatusOr<const kernels::Backend*> ChooseBackend(const std::string& isa) {
       "; possible here: ", absl::StrJoin(names, ", ")));
 }
 
-// Names of all linear formats in use: any of them decides about bits.
+// Names of all linear formats and conversions in use: any of them decides about
+// bits.
 std::string LinearFormatNames(const checkpoint::ModelWeights& weights,
                               const kernels::Backend& backend, kernels::Precision precision) {
   std::set<std::string> names;
   const auto add = [&](const LinearView& view) {
-    names.emplace(backend.Linear(ToWeightType(view.tensor->type), precision).name());
+    names.emplace(backend.Linear(ToWeightType(PackedType(view)), precision).name());
+    if (const std::string conversion = ConversionName(view); !conversion.empty()) {
+      names.insert(conversion);
+    }
   };
   add(weights.head);
   for (const LayerWeights& layer : weights.layers) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "common/model/convert_rows.h"
+
 namespace baton::model {
 namespace {
 
@@ -14,7 +16,7 @@ uint32_t Inputs(const LinearView& view) { return static_cast<uint32_t>(view.tens
 
 const kernels::LinearFormat& FormatFor(const LinearView& view, const kernels::Backend& backend,
                                        kernels::Precision precision) {
-  return backend.Linear(ToWeightType(view.tensor->type), precision);
+  return backend.Linear(ToWeightType(PackedType(view)), precision);
 }
 
 }  // namespace
@@ -42,6 +44,8 @@ kernels::WeightType ToWeightType(TensorType type) {
     case TensorType::kQ6K:
       return kernels::WeightType::kQ6K;
     case TensorType::kF32:
+    case TensorType::kI8Row:  // packed as Q8_0 and Q4_0
+    case TensorType::kI4Row:
     case TensorType::kOther:
       break;
   }
@@ -75,11 +79,18 @@ uint32_t PackedMatrix::columns(uint32_t index) const {
 }
 
 void PackedMatrix::PackPanel(const LinearView& view, uint32_t panel, std::byte* out) const {
-  const checkpoint::BlockShape block = checkpoint::TensorBlock(view.tensor->type);
-  const size_t row_bytes = size_t{inputs_} / block.values * block.bytes;
+  const TensorType type = PackedType(view);
+  const size_t row_bytes = RowBytes(type, inputs_);
   const uint64_t first = view.row_begin + uint64_t{panel} * kPanelOutputs;
-  format_->PackPanel({.type = ToWeightType(view.tensor->type),
-                      .data = view.tensor->data.data() + first * row_bytes,
+  std::vector<std::byte> converted;
+  const std::byte* rows = view.tensor->data.data() + first * row_bytes;
+  if (type != view.tensor->type) {
+    converted.resize(columns(panel) * row_bytes);
+    ConvertRows(view, first, columns(panel), converted.data());
+    rows = converted.data();
+  }
+  format_->PackPanel({.type = ToWeightType(type),
+                      .data = rows,
                       .row_bytes = row_bytes,
                       .rows = columns(panel),
                       .inputs = inputs_},

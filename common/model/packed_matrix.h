@@ -10,7 +10,7 @@
 
 namespace baton::model {
 
-// REQUIRES: a type that checkpoints may hold for weights (not kOther).
+// REQUIRES: a type that weights are packed in (PackedType, convert_rows.h).
 kernels::WeightType ToWeightType(checkpoint::TensorType type);
 
 // Values [begin, begin + count) of a tensor as float32.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
+#include "common/model/convert_rows.h"
 
 namespace baton::model {
 namespace {
@@ -73,9 +74,11 @@ std::string Describe(const Checkpoint& checkpoint, const ModelWeights& weights,
   absl::StrAppend(&text, "0 embedding ", weights.embedding->type_name, " ", offset, "\n");
   ForEachMatrix(weights, [&](const std::string& name, const LinearView& view) {
     const uint64_t bytes = PackedMatrix::PackedBytes(view, backend, precision);
-    const auto& format = backend.Linear(ToWeightType(view.tensor->type), precision);
+    const auto& format = backend.Linear(ToWeightType(PackedType(view)), precision);
+    const std::string conversion = ConversionName(view);
     absl::StrAppend(&text, offset, " ", name, " ", view.rows, "x", view.tensor->shape[1], " ",
-                    std::string(format.name()), " ", bytes, "\n");
+                    conversion, conversion.empty() ? "" : " ", std::string(format.name()), " ",
+                    bytes, "\n");
     offset += bytes;
   });
   return text;

@@ -51,7 +51,7 @@ struct WeightRows {
   const std::byte* data = nullptr;
   size_t row_bytes = 0;
   uint32_t rows = 0;    // <= kPanelOutputs; missing ones are packed as zeros
-  uint32_t inputs = 0;  // whole blocks of block types
+  uint32_t inputs = 0;  // blocks are whole: what the last has beyond the inputs is zeros
 };
 
 // How rows of activations are laid out for Multiply. Stateless and

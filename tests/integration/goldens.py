@@ -54,12 +54,14 @@ def own_glm() -> Golden:
 def tiny_chatglm() -> list:
     folder = SHARED / "golden-chatglm2-tiny"
     result = []
-    for name, files in (("a", ["model", "model.f16", "model.bf16"]), ("b", ["model", "model.bf16"])):
+    for name, files in (("a", ["model.safetensors", "model.f16.safetensors", "model.bf16.safetensors",
+                               "pytorch_model.f16.bin"]),
+                        ("b", ["model.safetensors", "model.bf16.safetensors"])):
         golden = json.loads((folder / name / "golden.json").read_text())
         for file in files:
             case = Case(name, golden["prompt_ids"], golden["greedy_ids"], len(golden["greedy_ids"]), True)
             result.append(Golden(f"chatglm2-tiny {name} {file}",
-                                 str(folder / name / f"{file}.safetensors"), [case]))
+                                 str(folder / name / file), [case]))
     return result
 
 

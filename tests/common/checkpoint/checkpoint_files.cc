@@ -7,6 +7,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace baton::checkpoint {
 namespace {
 
@@ -87,6 +90,17 @@ std::string GgufBuilder::Build() const {
 std::string Safetensors(std::string_view header, std::string_view data) {
   return Bytes<uint64_t>(header.size()) + std::string(header) + std::string(data);
 }
+
+SafetensorsBuilder& SafetensorsBuilder::Tensor(std::string_view name, std::string_view dtype,
+                                               const std::vector<uint64_t>& shape,
+                                               std::string_view data) {
+  absl::StrAppend(&header_, header_.empty() ? "" : ",", "\"", std::string(name), "\":{\"dtype\":\"",
+                  std::string(dtype), "\",\"shape\":[", absl::StrJoin(shape, ","),
+                  "],\"data_offsets\":[", data_.size(), ",", data_.size() + data.size(), "]}");
+  data_ += data;
+  return *this;
+}
+std::string SafetensorsBuilder::Build() const { return Safetensors("{" + header_ + "}", data_); }
 
 GgufBuilder TinyLlamaKeys() {
   GgufBuilder builder;

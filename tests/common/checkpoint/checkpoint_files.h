@@ -55,6 +55,18 @@ std::string GgufString(std::string_view text);
 // A safetensors file of this header and data.
 std::string Safetensors(std::string_view header, std::string_view data);
 
+// Writes safetensors, the data in the order of the calls.
+class SafetensorsBuilder {
+ public:
+  // `dtype` as in the format: "F32", "I8", …
+  SafetensorsBuilder& Tensor(std::string_view name, std::string_view dtype,
+                             const std::vector<uint64_t>& shape, std::string_view data);
+  std::string Build() const;
+
+ private:
+  std::string header_, data_;
+};
+
 // A Llama of one layer, hidden 8, 2 heads, 1 KV head, ffn 16, vocabulary 6, in
 // GGUF, with an SPM tokenizer. `edit` runs before the tensors are added.
 GgufBuilder TinyLlamaKeys();

@@ -8,9 +8,12 @@
 #include "common/checkpoint/family.h"
 #include "common/checkpoint/gguf.h"
 #include "common/checkpoint/gguf_tokenizer.h"
+#include "common/checkpoint/row_quant.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/torch_file.h"
 #include "common/tokenizer/sentencepiece.h"
 #include "tests/common/checkpoint/checkpoint_files.h"
+#include "tests/common/checkpoint/torch_files.h"
 
 namespace baton::checkpoint {
 namespace {
@@ -95,6 +98,28 @@ TEST(MutatedFiles, SafetensorsNeverBreakTheReader) {
     if (tensors.ok()) ReadAll(*tensors);
   }
   EXPECT_GT(refused, kRounds / 2);
+}
+
+TEST(MutatedFiles, TorchFilesNeverBreakTheReader) {
+  const std::string good = TorchBuilder()
+                               .Tensor("a", "Float", {2, 3}, std::string(24, '\x3F'))
+                               .Tensor("b", "BFloat16", {4}, std::string(8, '\x3F'))
+                               .Build();
+  const std::string pickle = PickleOf(PickleDict({{"a", PickleTensor({"Float", "0", 6, {2, 3}})}}));
+  std::mt19937 random(4);
+  int refused = 0;
+  for (int round = 0; round < 2 * kRounds; ++round) {
+    // Damage to the container, and to the pickle inside a good one.
+    const std::string bytes =
+        round % 2 == 0 ? Mutate(good, good.size(), random)
+                       : TorchFile(Mutate(pickle, pickle.size(), random), {std::string(24, '1')});
+    auto tensors = ReadTorchFile(MemoryFile(bytes));
+    refused += tensors.ok() ? 0 : 1;
+    if (!tensors.ok()) continue;
+    (void)JoinRowScales(4, *tensors);
+    ReadAll(*tensors);
+  }
+  EXPECT_GT(refused, kRounds);
 }
 
 TEST(MutatedFiles, ConfigurationsNeverBreakTheirReaders) {

@@ -82,7 +82,7 @@ TEST(OpenCheckpoint, SaysWhatIsNotThere) {
   const TempFolder folder;
   ExpectError(OpenCheckpoint(folder.path() + "/nothing").status(), kNotFound, "/nothing");
   ExpectError(OpenCheckpoint(folder.path()).status(), kNotFound, "model.safetensors");
-  ExpectError(OpenCheckpoint(folder.Write("x.bin", "x")).status(), kInvalidArgument,
+  ExpectError(OpenCheckpoint(folder.Write("x.txt", "x")).status(), kInvalidArgument,
               "not a checkpoint");
   ExpectError(OpenCheckpoint(folder.Write("model.safetensors", "x")).status(), kNotFound,
               "config.json");
@@ -135,7 +135,7 @@ TEST(OpenCheckpoint, ConfigurationIsCheckedByField) {
        "add_bias_linear"},
       {"\"rmsnorm\": true", "\"rmsnorm\": false", kUnimplemented, "rmsnorm"},
       {"\"use_cache\": true", "\"pre_seq_len\": 128", kUnimplemented, "pre_seq_len"},
-      {"\"use_cache\": true", "\"quantization_bit\": 4", kUnimplemented, "quantization_bit"},
+      {"\"use_cache\": true", "\"quantization_bit\": 2", kUnimplemented, "quantization_bit = 2"},
       {"\"use_cache\": true", "\"rope_ratio\": 50, \"_name_or_path\": \"THUDM/chatglm2-6b-32k\"",
        kUnimplemented, "interpolated"},
   };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/checkpoint/shards.h"
 #include "tests/common/checkpoint/checkpoint_files.h"
 
 namespace baton::checkpoint {
@@ -113,7 +114,7 @@ struct Shards {
     folder.Write("model.safetensors.index.json", index);
     folder.Write("1.safetensors", first);
     folder.Write("2.safetensors", second);
-    return ReadSafetensorsFolder(*OpenDiskFolder(folder.path()), files);
+    return ReadShards(*OpenDiskFolder(folder.path()), kSafetensorsFormat, files);
   }
 };
 

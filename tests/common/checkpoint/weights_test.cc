@@ -80,6 +80,7 @@ TEST(Weights, EveryElementTypeOfTheTinyChatGlmAgrees) {
     std::string path;
     double tolerance;  // relative to values of about 4 at most
   } kFiles[] = {{folder + "/model.f16.safetensors", 2e-3},
+                {folder + "/pytorch_model.f16.bin", 2e-3},
                 {folder + "/model.bf16.safetensors", 2e-2},
                 {sharded.path(), 0}};
   const auto expected = exact->Weights();

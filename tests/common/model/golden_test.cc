@@ -67,6 +67,7 @@ TEST_P(GoldenTest, TinyChatGlmLogits) {
 
 TEST_P(GoldenTest, TinyChatGlmLogitsOfHalfPrecisionWeights) {
   CheckTiny("a", "model.f16.safetensors", ".f16", 1e-4f, exact());
+  CheckTiny("a", "pytorch_model.f16.bin", ".f16", 1e-4f, exact());
   CheckTiny("a", "model.bf16.safetensors", ".bf16", 1e-4f, exact());
   CheckTiny("b", "model.bf16.safetensors", ".bf16", 1e-4f, exact());
 }
