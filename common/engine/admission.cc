@@ -9,6 +9,9 @@
 namespace baton::engine {
 namespace {
 
+// What a prompt token is taken to cost until the first ones were measured.
+constexpr absl::Duration kTokenAtFirst = absl::Microseconds(500);
+
 uint32_t BlocksNeeded(const Sequence& sequence) {
   const uint64_t output = sequence.spec.role == Role::kPrefill ? 0 : sequence.spec.max_tokens - 1;
   return kv::BlocksForTokens(sequence.prompt_tokens + output);
@@ -22,34 +25,56 @@ uint32_t BlocksNeeded(const Sequence& sequence) {
 void Engine::Impl::Admit(absl::Time now) {
   uint32_t seats_taken = table_.Count([](const Sequence& s) { return s.admitted(); });
   if (seats_taken >= options_.max_sequences) return;
-  for (Sequence* sequence : AdmissionOrder(now)) {
+  const auto waiting = table_.Select(
+      [](const Sequence& s) { return s.state == State::kQueued || s.state == State::kReserving; });
+  for (Sequence* sequence : InOrder(waiting, now)) {
     if (seats_taken >= options_.max_sequences || !TryAdmit(*sequence)) return;
     ++seats_taken;
   }
 }
 
-// Local prompts in the scheduler's order and hand-offs in theirs, merged by
-// the time the heads have waited, so that neither kind starves the other.
-std::vector<Sequence*> Engine::Impl::AdmissionOrder(absl::Time now) const {
-  const auto locals = table_.Select([](const Sequence& s) { return s.state == State::kQueued; });
-  auto handoffs = table_.Select([](const Sequence& s) { return s.state == State::kReserving; });
-  std::stable_sort(handoffs.begin(), handoffs.end(), [](const Sequence* a, const Sequence* b) {
-    return a->queued_at < b->queued_at;
-  });
-  std::vector<sched::Prompt> prompts;
-  for (const Sequence* local : locals) {
-    prompts.push_back({local->prompt_tokens, local->queued_at, local->arrival});
+// A hand-off has nothing to be computed here.
+sched::Job Engine::Impl::JobOf(const Sequence& sequence) const {
+  sched::Job job;
+  job.arrival = sequence.arrival;
+  job.since = sequence.queued_at;
+  job.tokens = sequence.state == State::kReserving ? 1 : sequence.remaining_prompt();
+  job.deadline = sequence.spec.deadline;
+  job.priority = sequence.spec.priority;
+  job.tenant = sequence.spec.tenant;
+  if (sequence.state == State::kReserving) return job;
+  const sched::StepCosts& costs = costs_.costs();
+  job.work = costs.knows_prompts()
+                 ? costs.Prompt(sequence.computed, job.tokens, limits_.chunk_tokens)
+                 : job.tokens * kTokenAtFirst;
+  return job;
+}
+
+std::vector<Sequence*> Engine::Impl::InOrder(std::span<Sequence* const> sequences,
+                                             absl::Time now) const {
+  std::vector<sched::Job> jobs;
+  jobs.reserve(sequences.size());
+  for (const Sequence* sequence : sequences) jobs.push_back(JobOf(*sequence));
+  std::vector<Sequence*> ordered;
+  ordered.reserve(sequences.size());
+  for (const uint32_t index : policy_->Order(jobs, now)) ordered.push_back(sequences[index]);
+  return ordered;
+}
+
+void Engine::Impl::RefuseInfeasible(absl::Time now) {
+  if (!costs_.costs().knows_prompts()) return;
+  const auto waiting = table_.Select([](const Sequence& s) { return s.state == State::kQueued; });
+  if (waiting.empty()) return;
+  absl::Duration begun;
+  for (const Sequence* sequence :
+       table_.Select([](const Sequence& s) { return s.state == State::kPrompt; })) {
+    begun += JobOf(*sequence).work;
   }
-  std::vector<Sequence*> order;
-  auto handoff = handoffs.begin();
-  for (uint32_t index : sched::ServiceOrder(prompts, limits_.aging, now)) {
-    while (handoff != handoffs.end() && (*handoff)->queued_at < locals[index]->queued_at) {
-      order.push_back(*handoff++);
-    }
-    order.push_back(locals[index]);
+  std::vector<sched::Job> jobs;
+  for (const Sequence* sequence : waiting) jobs.push_back(JobOf(*sequence));
+  for (const sched::Refusal& refusal : policy_->Infeasible(jobs, begun, now)) {
+    End(*waiting[refusal.job], refusal.status);
   }
-  order.insert(order.end(), handoff, handoffs.end());
-  return order;
 }
 
 bool Engine::Impl::TryAdmit(Sequence& sequence) {

@@ -17,6 +17,8 @@
 #include "common/kv/block_pool.h"
 #include "common/model/model.h"
 #include "common/sampling/params.h"
+#include "common/sched/policy.h"
+#include "common/sched/step_costs.h"
 
 namespace baton::engine {
 
@@ -50,6 +52,8 @@ struct SequenceSpec {
   std::vector<TokenId> stop_tokens;
   absl::Time deadline = absl::InfiniteFuture();
   std::string handoff_key;  // kPrefill and kDecode: ties both ends together
+  int32_t priority = 0;     // sched::kLowestPriority to sched::kHighestPriority
+  std::string tenant;       // on whose account it runs; may be empty
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength };
@@ -125,8 +129,7 @@ struct Options {
   uint32_t max_sequences = 64;  // running at once
   uint32_t max_waiting = 1024;  // beyond it: RESOURCE_EXHAUSTED
   uint32_t chunk_tokens = 512;  // of prompts per step; a multiple of 32
-  // A prompt that has waited this long goes before shorter ones.
-  absl::Duration prompt_aging = absl::Seconds(2);
+  sched::PolicyOptions policy;  // which prompts go first
 };
 
 struct Load {
@@ -141,6 +144,7 @@ struct Load {
   uint64_t steps = 0;
   uint64_t prompt_tokens_computed = 0;
   uint64_t tokens_sampled = 0;
+  sched::StepCosts costs;    // as measured lately
   absl::Time last_progress;  // of the loop, for liveness; also when idle
 };
 
@@ -148,7 +152,7 @@ struct Load {
 //
 // Admission takes every block that a sequence can ever need (prompt and
 // max_tokens), so that a running sequence never waits for memory. Order:
-// prompts by remaining tokens, with ageing; decode rows are in every step.
+// prompts as the policy says; decode rows are in every step.
 //
 // Thread safety: all methods from any thread; they post to the engine's
 // thread and return at once, but for load() and CheckIntegrity().

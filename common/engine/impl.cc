@@ -22,13 +22,15 @@ constexpr absl::Duration kCheckPatience = absl::Seconds(10);
 }  // namespace
 
 Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
-                   std::unique_ptr<kv::KvArena> arena, Listener* listener, HandoffSender* sender)
+                   std::unique_ptr<kv::KvArena> arena, std::unique_ptr<sched::Policy> policy,
+                   Listener* listener, HandoffSender* sender)
     : model_(std::move(model)),
       options_(options),
       arena_(std::move(arena)),
       listener_(listener),
       sender_(sender),
-      limits_{options.chunk_tokens, model_->max_step_tokens(), options.prompt_aging},
+      limits_{options.chunk_tokens, model_->max_step_tokens()},
+      policy_(std::move(policy)),
       pool_(options.kv_blocks) {
   PublishLoad();
   thread_ = std::thread([this] { Run(); });
@@ -51,6 +53,7 @@ void Engine::Impl::Run() {
     for (Mailbox::Command& command : mailbox_.Take(patience)) command();
     absl::Time now = absl::Now();
     EndExpired(now);
+    RefuseInfeasible(now);
     Admit(now);
     // What ended is told before a step that may take long.
     Flush();
@@ -107,6 +110,7 @@ void Engine::Impl::PublishLoad() {
   load.kv_blocks_requests = pool_.held_by(kv::Owner::kRequest);
   load.kv_blocks_transfers = pool_.held_by(kv::Owner::kTransfer);
   load.kv_blocks_prefix_cache = pool_.held_by(kv::Owner::kPrefixCache);
+  load.costs = costs_.costs();
   load.last_progress = absl::Now();
   const std::lock_guard lock(load_mutex_);
   load_ = load;
@@ -148,6 +152,7 @@ void Engine::Impl::Retire(Sequence& sequence) {
   end.transport = std::move(sequence.transport);
   end.handoff_bytes = sequence.handoff_bytes;
   output_.ends.push_back(std::move(end));
+  policy_->Leave(sequence.spec.tenant);
   table_.Remove(sequence);
 }
 

@@ -18,6 +18,8 @@
 #include "common/engine/sequence.h"
 #include "common/engine/sequence_table.h"
 #include "common/sched/planner.h"
+#include "common/sched/policy.h"
+#include "common/sched/step_costs.h"
 
 namespace baton::engine {
 
@@ -25,7 +27,8 @@ namespace baton::engine {
 class Engine::Impl final {
  public:
   Impl(std::unique_ptr<model::Model> model, const Options& options,
-       std::unique_ptr<kv::KvArena> arena, Listener* listener, HandoffSender* sender);
+       std::unique_ptr<kv::KvArena> arena, std::unique_ptr<sched::Policy> policy,
+       Listener* listener, HandoffSender* sender);
   ~Impl();
 
   // Any thread.
@@ -83,7 +86,10 @@ class Engine::Impl final {
 
   // admission.cc
   void Admit(absl::Time now);
-  std::vector<Sequence*> AdmissionOrder(absl::Time now) const;
+  sched::Job JobOf(const Sequence& sequence) const;
+  std::vector<Sequence*> InOrder(std::span<Sequence* const> sequences, absl::Time now) const;
+  // Ends what waits and cannot be done in time.
+  void RefuseInfeasible(absl::Time now);
   bool TryAdmit(Sequence& sequence);
 
   // step.cc
@@ -91,6 +97,8 @@ class Engine::Impl final {
   std::vector<Row> PlanRows(absl::Time now) const;
   void StartPrompts(std::span<const Row> rows, absl::Time now);
   absl::Status RunModel(std::span<const Row> rows);
+  // Learns what the step took, and charges tenants for it.
+  void Account(std::span<const Row> rows, const StepTimes& times);
   void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
   void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
   std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
@@ -106,6 +114,8 @@ class Engine::Impl final {
   Listener* const listener_;
   HandoffSender* const sender_;
   const sched::Limits limits_;
+  const std::unique_ptr<sched::Policy> policy_;
+  sched::StepCostEstimator costs_;
 
   Mailbox mailbox_;
   std::atomic<uint32_t> posted_submits_ = 0;  // in the mailbox

@@ -20,6 +20,7 @@ bool Engine::Impl::RunStep(absl::Time now) {
   const absl::Status status = RunModel(rows);
   times.end = absl::Now();
   ++counters_.steps;
+  Account(rows, times);
   if (!status.ok()) {
     LogError("a model step failed",
              {{"sequences", rows.size()}, {"error", std::string(status.message())}});
@@ -46,14 +47,16 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
        table_.Select([](const Sequence& s) { return s.state == State::kDecoding; })) {
     rows.push_back({sequence, 1, true});
   }
-  const auto waiting = table_.Select([](const Sequence& s) { return s.state == State::kPrompt; });
-  std::vector<sched::Prompt> prompts;
-  for (const Sequence* sequence : waiting) {
-    prompts.push_back({sequence->remaining_prompt(), sequence->queued_at, sequence->arrival});
+  const auto prompts =
+      InOrder(table_.Select([](const Sequence& s) { return s.state == State::kPrompt; }), now);
+  std::vector<uint32_t> remaining, order;
+  for (const Sequence* sequence : prompts) {
+    order.push_back(static_cast<uint32_t>(order.size()));
+    remaining.push_back(sequence->remaining_prompt());
   }
   for (const sched::Chunk& chunk :
-       sched::PlanChunks(prompts, static_cast<uint32_t>(rows.size()), limits_, now)) {
-    Sequence* sequence = waiting[chunk.prompt];
+       sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits_)) {
+    Sequence* sequence = prompts[chunk.prompt];
     rows.push_back({sequence, chunk.tokens, chunk.tokens == sequence->remaining_prompt()});
   }
   return rows;
@@ -84,6 +87,29 @@ absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
   }
   logits_.resize(sampled * model_->info().vocabulary_size);
   return model_->Forward(slices, *arena_, logits_, {});
+}
+
+void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
+  sched::StepShape shape;
+  for (const Row& row : rows) {
+    const Sequence& sequence = *row.sequence;
+    if (sequence.state == State::kDecoding) {
+      shape.AddRow(sequence.computed);
+    } else {
+      shape.AddChunk(sequence.computed, row.tokens);
+    }
+  }
+  costs_.Observe(shape, times.end - times.start);
+  if (!policy_->charges()) return;
+  // A step is shared by its tokens, the time of blocks by who held them.
+  const auto tokens = static_cast<double>(shape.prompt_tokens + shape.rows);
+  const absl::Duration elapsed = times.end - times.start;
+  for (const Row& row : rows) {
+    const double held = static_cast<double>(row.sequence->blocks.size()) / pool_.capacity();
+    policy_->Charge(row.sequence->spec.tenant,
+                    {.compute = elapsed * (row.tokens / tokens),
+                     .pool_seconds = held * absl::ToDoubleSeconds(elapsed)});
+  }
 }
 
 void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,

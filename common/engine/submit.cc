@@ -45,6 +45,7 @@ void Engine::Impl::Submit(SequenceSpec spec) {
   absl::Status status = CheckSpec(spec);
   if (status.ok()) status = CheckRoom(spec);
   if (!status.ok()) return Refuse(spec.ref, std::move(status));
+  policy_->Join(spec.tenant);
   table_.Add(std::move(spec), absl::Now());
 }
 
@@ -73,6 +74,11 @@ absl::Status Engine::Impl::CheckSpec(const SequenceSpec& spec) const {
     return absl::InvalidArgumentError(absl::StrCat("prompt token ", outside - spec.prompt.begin(),
                                                    " is ", *outside, "; the vocabulary has ",
                                                    info.vocabulary_size, " tokens"));
+  }
+  if (spec.priority < sched::kLowestPriority || spec.priority > sched::kHighestPriority) {
+    return absl::InvalidArgumentError(absl::StrCat("priority is ", spec.priority, "; it must be ",
+                                                   sched::kLowestPriority, " to ",
+                                                   sched::kHighestPriority));
   }
   if (spec.role == Role::kPrefill && sender_ == nullptr) {
     return absl::InvalidArgumentError("this worker hands nothing over");

@@ -83,7 +83,7 @@ class AdmissionOrder : public testing::Test {
   void Start(absl::Duration aging) {
     Options options = PoolOf(300);
     options.max_sequences = 1;
-    options.prompt_aging = aging;
+    options.policy.aging = aging;
     engine_ = MakeEngine({.delay_per_step = absl::Microseconds(200)}, options, &recorder_);
     engine_->Submit(MakeSpec(1000, {1}, 8000));
     ASSERT_TRUE(recorder_.WaitForTokens({1, 1000}, 1));
@@ -117,11 +117,12 @@ class AdmissionOrder : public testing::Test {
 
 TEST_F(AdmissionOrder, ShortestPromptFirstAndEqualOnesByArrival) {
   Start(absl::Seconds(60));
-  Queue(1, 100);
-  Queue(2, 10);
-  Queue(3, 300);
-  Queue(4, 10);
-  Queue(5, 5);
+  // Due half a second apart at least, more than it takes to queue them.
+  Queue(1, 1000);
+  Queue(2, 200);
+  Queue(3, 3000);
+  Queue(4, 200);
+  Queue(5, 50);
   EXPECT_THAT(Order(), ElementsAre(5, 2, 4, 1, 3));
 }
 
@@ -141,7 +142,7 @@ TEST(Admission, LongPromptIsNotStarved) {
   Options options = PoolOf(64);
   options.chunk_tokens = 32;
   options.max_sequences = 4;
-  options.prompt_aging = absl::Milliseconds(100);
+  options.policy.aging = absl::Milliseconds(100);
   const auto engine = MakeEngine(fake, options, &recorder);
   uint64_t key = 0;
   const auto feed = [&] {

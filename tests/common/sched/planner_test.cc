@@ -15,10 +15,12 @@ namespace {
 using testing::ElementsAre;
 
 constexpr uint32_t kBlock = 32;
-const absl::Time kStart = absl::FromUnixSeconds(1000);
-
-Prompt Waiting(uint32_t remaining, absl::Duration waited, uint64_t arrival) {
-  return {remaining, kStart - waited, arrival};
+// The order in which they stand.
+std::vector<Chunk> Plan(const std::vector<uint32_t>& remaining, uint32_t decode_rows,
+                        const Limits& limits) {
+  std::vector<uint32_t> order(remaining.size());
+  std::iota(order.begin(), order.end(), 0);
+  return PlanChunks(remaining, order, decode_rows, limits);
 }
 
 std::vector<uint32_t> Sizes(const std::vector<Chunk>& chunks) {
@@ -31,36 +33,13 @@ std::vector<uint32_t> Sizes(const std::vector<Chunk>& chunks) {
 std::vector<uint32_t> RunAlone(uint32_t tokens, const Limits& limits, uint32_t decode_rows = 0) {
   std::vector<uint32_t> sizes;
   while (tokens > 0) {
-    const std::vector<Prompt> prompts = {{tokens, kStart, 1}};
-    const auto chunks = PlanChunks(prompts, decode_rows, limits, kStart);
+    const auto chunks = Plan({tokens}, decode_rows, limits);
     if (chunks.size() != 1 || chunks[0].tokens == 0 || chunks[0].tokens > tokens) break;
     sizes.push_back(chunks[0].tokens);
     tokens -= chunks[0].tokens;
   }
   EXPECT_EQ(tokens, 0u);
   return sizes;
-}
-
-TEST(ServiceOrder, ShortestFirstThenByArrival) {
-  const std::vector<Prompt> prompts = {
-      Waiting(500, absl::Seconds(1), 1), Waiting(10, absl::Seconds(1), 5),
-      Waiting(10, absl::ZeroDuration(), 4), Waiting(100, absl::ZeroDuration(), 3)};
-  EXPECT_THAT(ServiceOrder(prompts, absl::Seconds(2), kStart), ElementsAre(2, 1, 3, 0));
-}
-
-TEST(ServiceOrder, PromptThatWaitedLongGoesFirst) {
-  const std::vector<Prompt> prompts = {
-      Waiting(10, absl::Seconds(1), 3), Waiting(5000, absl::Seconds(2), 2),
-      Waiting(9000, absl::Seconds(3), 1), Waiting(1, absl::ZeroDuration(), 4)};
-  EXPECT_THAT(ServiceOrder(prompts, absl::Seconds(2), kStart), ElementsAre(2, 1, 3, 0));
-}
-
-TEST(ServiceOrder, EqualPromptsAreServedInOrderOfArrival) {
-  std::vector<Prompt> prompts;
-  for (uint64_t arrival : {5, 3, 9, 1}) {
-    prompts.push_back(Waiting(64, absl::ZeroDuration(), arrival));
-  }
-  EXPECT_THAT(ServiceOrder(prompts, absl::Seconds(2), kStart), ElementsAre(3, 1, 0, 2));
 }
 
 TEST(PlanChunks, LongPromptIsCutEvenly) {
@@ -74,17 +53,17 @@ TEST(PlanChunks, LongPromptIsCutEvenly) {
 
 TEST(PlanChunks, DecodeRowsLeaveTheRestOfTheModelsStep) {
   const Limits limits{.chunk_tokens = 512, .max_step_tokens = 512};
-  const std::vector<Prompt> prompts = {{480, kStart, 1}, {480, kStart, 2}};
-  EXPECT_THAT(Sizes(PlanChunks(prompts, 16, limits, kStart)), ElementsAre(480));
-  EXPECT_THAT(Sizes(PlanChunks(prompts, 100, limits, kStart)), ElementsAre(256, 128));
-  EXPECT_TRUE(PlanChunks(prompts, 512, limits, kStart).empty());
+  const std::vector<uint32_t> prompts = {480, 480};
+  EXPECT_THAT(Sizes(Plan(prompts, 16, limits)), ElementsAre(480));
+  EXPECT_THAT(Sizes(Plan(prompts, 100, limits)), ElementsAre(384));
+  EXPECT_TRUE(Plan(prompts, 512, limits).empty());
 }
 
 TEST(PlanChunks, ShortPromptsShareAStep) {
   const Limits limits{.chunk_tokens = 128, .max_step_tokens = 256};
-  const std::vector<Prompt> prompts = {
-      {100, kStart, 1}, {20, kStart, 2}, {30, kStart, 3}, {7, kStart, 4}};
-  const auto chunks = PlanChunks(prompts, 0, limits, kStart);
+  const std::vector<uint32_t> prompts = {100, 20, 30, 7};
+  const std::vector<uint32_t> order = {3, 1, 2, 0};
+  const auto chunks = PlanChunks(prompts, order, 0, limits);
   EXPECT_THAT(Sizes(chunks), ElementsAre(7, 20, 30, 64));
   EXPECT_EQ(chunks[3].prompt, 0u);
 }
@@ -96,15 +75,13 @@ TEST(PlanChunks, RandomPlansKeepEveryRule) {
     limits.chunk_tokens = kBlock * (1 + random() % 20);
     limits.max_step_tokens = kBlock * (2 + random() % 40);
     const auto rows = static_cast<uint32_t>(random() % (limits.max_step_tokens - kBlock));
-    std::vector<Prompt> prompts(1 + random() % 12);
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      prompts[i] = Waiting(1 + random() % 2000, absl::Milliseconds(random() % 4000), i);
-    }
+    std::vector<uint32_t> prompts(1 + random() % 12);
+    for (uint32_t& remaining : prompts) remaining = 1 + random() % 2000;
     std::map<uint32_t, int> seen;
     uint32_t total = 0;
-    for (const Chunk& chunk : PlanChunks(prompts, rows, limits, kStart)) {
+    for (const Chunk& chunk : Plan(prompts, rows, limits)) {
       ASSERT_EQ(++seen[chunk.prompt], 1);
-      const uint32_t remaining = prompts[chunk.prompt].remaining;
+      const uint32_t remaining = prompts[chunk.prompt];
       ASSERT_TRUE(chunk.tokens == remaining || chunk.tokens % kBlock == 0);
       ASSERT_LE(chunk.tokens, remaining);
       ASSERT_GT(chunk.tokens, 0u);
@@ -126,37 +103,6 @@ TEST(PlanChunks, NoChunkOfALonePromptIsTiny) {
     // Rounding up to blocks costs the last chunk at most a block per chunk.
     ASSERT_LE(*most - *least, kBlock * fewest) << tokens;
   }
-}
-
-// Short prompts at twice the capacity for a minute, and one long one among
-// them: it starts when it has aged, and ends soon after.
-TEST(PlanChunks, LongPromptIsNotStarvedByAStreamOfShortOnes) {
-  const Limits limits{.chunk_tokens = 64, .max_step_tokens = 128, .aging = absl::Seconds(2)};
-  std::vector<Prompt> prompts;
-  uint64_t arrival = 0;
-  absl::Time now = kStart;
-  const absl::Duration step = absl::Milliseconds(10);
-  absl::Time long_start = absl::InfiniteFuture(), long_end = absl::InfiniteFuture();
-  constexpr uint64_t kLong = 1000;
-  for (int i = 0; i < 6000; ++i, now += step) {
-    for (int n = 0; n < 13; ++n) {
-      prompts.push_back({arrival == kLong ? 1500u : 10u, now, arrival});
-      ++arrival;
-    }
-    for (const Chunk& chunk : PlanChunks(prompts, 4, limits, now)) {
-      Prompt& prompt = prompts[chunk.prompt];
-      prompt.remaining -= chunk.tokens;
-      if (prompt.arrival != kLong) continue;
-      long_start = std::min(long_start, now);
-      if (prompt.remaining == 0) long_end = now;
-    }
-    std::erase_if(prompts, [](const Prompt& prompt) { return prompt.remaining == 0; });
-    if (long_end != absl::InfiniteFuture()) break;
-  }
-  const absl::Time submitted = kStart + step * (kLong / 13);
-  // Before it come those that aged before: at twice the capacity, as long again.
-  EXPECT_LE(long_start, submitted + absl::Seconds(5));
-  EXPECT_LE(long_end, long_start + absl::Seconds(1));
 }
 
 }  // namespace
