@@ -44,6 +44,8 @@ void FillCommon(const Request& request, Proto* proto) {
   FillStop(request, proto->mutable_stop());
   proto->set_path(ToProto(request.path));
   proto->set_request_id(request.request_id);
+  proto->set_tenant(request.tenant);
+  proto->set_priority(request.priority);
 }
 
 // Adds the turns to anything with a repeated `messages`.
@@ -92,7 +94,8 @@ bool TextOk(const std::string& field, const std::string& text, Status* status) {
 Status CheckText(const Request& request) {
   Status status;
   if (!TextOk("model", request.model, &status) || !TextOk("prompt", request.prompt, &status) ||
-      !TextOk("request_id", request.request_id, &status)) {
+      !TextOk("request_id", request.request_id, &status) ||
+      !TextOk("tenant", request.tenant, &status)) {
     return status;
   }
   for (size_t i = 0; i < request.messages.size(); ++i) {

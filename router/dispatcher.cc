@@ -136,6 +136,8 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
     assign->set_deadline_ms(static_cast<uint64_t>(std::max<int64_t>(left, 1)));
   }
   assign->set_role(role);
+  assign->set_tenant(request.spec->tenant);
+  assign->set_priority(request.spec->priority);
   assign->set_handoff_key(request.handoff_key);
   if (role == v1::Assign::ROLE_PREFILL) {
     assign->mutable_handoff_endpoints()->Add(request.endpoints.begin(), request.endpoints.end());

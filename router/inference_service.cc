@@ -18,6 +18,13 @@ absl::Status PoolFull() {
                     "too many requests wait for the tokenizer", absl::Seconds(1));
 }
 
+// Of a request that names none itself. Metadata of a call are printable ASCII.
+std::string TenantOf(const grpc::CallbackServerContext& context) {
+  const auto found = context.client_metadata().find("baton-tenant");
+  if (found == context.client_metadata().end()) return "";
+  return {found->second.data(), found->second.size()};
+}
+
 absl::StatusOr<v1::TokenizeResponse> AnswerTokenize(const v1::TokenizeRequest& request,
                                                     const ServedModel& model) {
   BATON_ASSIGN_OR_RETURN(const auto ids, ValidateTokenize(request, model));
@@ -44,11 +51,13 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> InferenceService::Model() con
 }
 
 template <typename Request>
-absl::StatusOr<Submission> InferenceService::Prepare(const grpc::ByteBuffer& bytes) const {
+absl::StatusOr<Submission> InferenceService::Prepare(const grpc::ByteBuffer& bytes,
+                                                     const std::string& tenant) const {
   Submission submission;
   BATON_ASSIGN_OR_RETURN(submission.model, Model());
   Request request;
   BATON_RETURN_IF_ERROR(ParseRequest(bytes, options_.max_message_bytes, &request));
+  if (request.tenant().empty()) request.set_tenant(tenant);
   BATON_ASSIGN_OR_RETURN(submission.request, Validate(request, *submission.model));
   return submission;
 }
@@ -65,10 +74,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::Start(
     dispatcher->Post([key](Dispatcher& core, absl::Time now) { core.Cancel(key, now); });
   });
   const std::shared_ptr<ResponseStream> out = call->response();
+  const std::string tenant = TenantOf(*context);
   const bool posted = parts_.pool->TryPost([=, this] {
     absl::StatusOr<Submission> submission =
         deadline <= SteadyNow() ? absl::DeadlineExceededError("the deadline has passed already")
-                                : Prepare<Request>(bytes);
+                                : Prepare<Request>(bytes, tenant);
     if (!submission.ok()) {
       parts_.metrics->RequestEnded(submission.status().code());
       return out->Finish(submission.status(), SteadyNow());

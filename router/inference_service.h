@@ -68,7 +68,8 @@ class InferenceService final : public InferenceBase {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(grpc::CallbackServerContext* context,
                                                     const grpc::ByteBuffer& bytes);
   template <typename Request>
-  absl::StatusOr<Submission> Prepare(const grpc::ByteBuffer& bytes) const;
+  absl::StatusOr<Submission> Prepare(const grpc::ByteBuffer& bytes,
+                                     const std::string& tenant) const;
   // Answers on the pool: `answer` turns a request into a response.
   template <typename Request, typename Answer>
   grpc::ServerUnaryReactor* StartUnary(grpc::CallbackServerContext* context,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "common/sched/policy.h"
 
 namespace baton::router {
 namespace {
@@ -26,6 +27,7 @@ constexpr uint32_t kMaxLogprobs = 20;
 constexpr float kMaxTemperature = 100;
 constexpr float kMaxRepetitionPenalty = 10;
 constexpr uint32_t kDefaultMaxTokens = 512;
+constexpr size_t kMaxTenantBytes = 128;
 // A text longer than this many bytes per token of context cannot fit, and is
 // refused before it costs time in the tokenizer.
 constexpr uint64_t kMaxBytesPerToken = 256;
@@ -114,6 +116,21 @@ absl::Status SetStops(const v1::StopParams& in, const ServedModel& model, Valida
   return absl::OkStatus();
 }
 
+absl::Status SetAccount(const std::string& tenant, int32_t priority, ValidatedRequest& out) {
+  if (tenant.size() > kMaxTenantBytes) {
+    return rpc::BadField(
+        "tenant", absl::StrCat("has ", tenant.size(), " bytes; the limit is ", kMaxTenantBytes));
+  }
+  if (priority < sched::kLowestPriority || priority > sched::kHighestPriority) {
+    return rpc::BadField(
+        "priority", absl::StrCat("is ", priority, "; it must be ", sched::kLowestPriority, " to ",
+                                 sched::kHighestPriority));
+  }
+  out.tenant = tenant;
+  out.priority = priority;
+  return absl::OkStatus();
+}
+
 // Everything that costs nothing; the prompt is still to come.
 template <typename Request>
 absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const ServedModel& model) {
@@ -133,6 +150,7 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
   out.request_id =
       !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", Random64());
   out.path = request.path();
+  BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   return out;

@@ -22,6 +22,8 @@ struct ValidatedRequest {
   std::vector<TokenId> stop_tokens;
   std::vector<std::string> stops;
   v1::Path path = v1::PATH_UNSPECIFIED;
+  std::string tenant;
+  int32_t priority = 0;
 };
 
 // Errors: INVALID_ARGUMENT with the field, its limit and the value (see

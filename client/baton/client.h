@@ -82,6 +82,8 @@ struct Request {
 
   Path path = Path::kAuto;
   std::string request_id;
+  std::string tenant;    // on whose account; may be empty
+  int32_t priority = 0;  // -4 to 4; greater goes first
   std::optional<std::chrono::milliseconds> deadline;
 };
 

@@ -65,6 +65,8 @@ void SamplingFlags::Register(config::CommandLine& line) {
   line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
   line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
                  "split: prefill worker, then decode worker; local: decode worker alone");
+  line.Add("Route", "tenant", &tenant_, "On whose account the request runs");
+  line.Add("Route", "priority", &priority_, "-4 to 4; greater goes first");
   line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
 }
 
@@ -79,6 +81,8 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   request->seed = seed_;
   request->stop = stop_;
   request->ignore_eos = ignore_eos_;
+  request->tenant = tenant_;
+  request->priority = priority_;
   BATON_ASSIGN_OR_RETURN(request->stop_token_ids, ParseIdList("stop-token-ids", stop_token_ids_));
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {

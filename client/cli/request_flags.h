@@ -32,7 +32,8 @@ class SamplingFlags final {
   absl::Status Apply(Request* request) const;
 
  private:
-  std::string model_, path_ = "auto";
+  std::string model_, path_ = "auto", tenant_;
+  int32_t priority_ = 0;
   std::optional<double> temperature_, top_p_, repetition_penalty_;
   std::optional<uint32_t> top_k_, logprobs_, max_tokens_;
   std::optional<uint64_t> seed_;

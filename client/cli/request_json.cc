@@ -52,6 +52,14 @@ absl::Status SetFloat(const std::string& key, const Json& value, std::optional<f
   return absl::OkStatus();
 }
 
+absl::Status SetPriority(const std::string& key, const Json& value, Request* request) {
+  if (!value.is_number_integer() || value.get<int64_t>() != value.get<int32_t>()) {
+    return Wrong(key, "a whole number", value);
+  }
+  request->priority = value.get<int32_t>();
+  return absl::OkStatus();
+}
+
 absl::Status SetString(const std::string& key, const Json& value, std::string* out) {
   if (!value.is_string()) return Wrong(key, "a string", value);
   *out = value.get<std::string>();
@@ -176,6 +184,8 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       {"ignore_eos", SetIgnoreEos},
       {"path", SetPath},
       BATON_KEY(request_id, SetString),
+      BATON_KEY(tenant, SetString),
+      {"priority", SetPriority},
       {"deadline", SetDeadline},
   };
   return *kSetters;

@@ -103,6 +103,10 @@ void CommandLine::Add(const std::string& group, const std::string& name, uint32_
                       const std::string& help) {
   AddValue(group, name, value, help);
 }
+void CommandLine::Add(const std::string& group, const std::string& name, int32_t* value,
+                      const std::string& help) {
+  AddValue(group, name, value, help);
+}
 void CommandLine::Add(const std::string& group, const std::string& name, uint64_t* value,
                       const std::string& help) {
   AddValue(group, name, value, help);

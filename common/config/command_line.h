@@ -39,6 +39,8 @@ class CommandLine final {
            const std::string& help);
   void Add(const std::string& group, const std::string& name, uint32_t* value,
            const std::string& help);
+  void Add(const std::string& group, const std::string& name, int32_t* value,
+           const std::string& help);
   void Add(const std::string& group, const std::string& name, uint64_t* value,
            const std::string& help);
   void Add(const std::string& group, const std::string& name, double* value,

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "common/sched/policy.h"
 
 namespace baton::worker {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kMostEndpoints = 8;
 constexpr size_t kMostEndpointBytes = 512;
 constexpr size_t kMostRequestIdBytes = 128;
 constexpr uint32_t kMostLogprobs = 20;
+constexpr size_t kMostTenantBytes = 128;
 // Longer deadlines are no deadline; keeps the arithmetic away from overflow.
 constexpr uint64_t kMostDeadlineMs = uint64_t{366} * 24 * 3600 * 1000;
 
@@ -120,6 +122,10 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
     return rpc::BadField("request_id", absl::StrCat("must be at most ", kMostRequestIdBytes,
                                                     " bytes, is ", assign.request_id().size()));
   }
+  if (assign.tenant().size() > kMostTenantBytes) {
+    return rpc::BadField("tenant", absl::StrCat("must be at most ", kMostTenantBytes, " bytes, is ",
+                                                assign.tenant().size()));
+  }
   BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
   BATON_RETURN_IF_ERROR(CheckHandoff(assign));
   BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign.sampling()));
@@ -128,6 +134,8 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   spec.max_tokens = assign.max_tokens();
   spec.stop_tokens.assign(assign.stop_token_ids().begin(), assign.stop_token_ids().end());
   spec.handoff_key = assign.handoff_key();
+  spec.tenant = assign.tenant();
+  spec.priority = std::clamp(assign.priority(), sched::kLowestPriority, sched::kHighestPriority);
   if (assign.deadline_ms() > 0 && assign.deadline_ms() < kMostDeadlineMs) {
     spec.deadline = now + absl::Milliseconds(static_cast<int64_t>(assign.deadline_ms()));
   }

@@ -73,6 +73,15 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");
 
+  line.AddChoice("Scheduling", "policy", &options->policy.name, sched::PolicyNames(),
+                 "Which prompts go first: fcfs, first come; srw, shortest remaining work with "
+                 "ageing; deadline, earliest deadline, and refuses what cannot be done in time; "
+                 "priority, classes with ageing; fair, weighted shares of tenants");
+  line.Add("Scheduling", "aging", &options->policy.aging,
+           "Bounds how long a prompt may be overtaken");
+  line.Add("Scheduling", "tenant-weight", &options->tenant_weights,
+           "TENANT=WEIGHT for --policy fair; may be repeated; others have 1");
+
   line.Add("Cluster", "router", &options->routers, "HOST:PORT of a router; may be repeated");
   line.Add("Cluster", "worker-id", &options->worker_id, "Unique name; default: ROLE-HOST-PID");
   line.Add("Cluster", "host-id", &options->host_id,
@@ -117,6 +126,14 @@ absl::Status Complete(Options* options) {
     if (transport != "shm" && transport != "tcp") {
       return FlagError("transport", absl::StrCat("must be shm or tcp, is ", transport));
     }
+  }
+  for (const std::string& text : options->tenant_weights) {
+    const auto weight = sched::ParseTenantWeight(text);
+    if (!weight.ok()) return FlagError("tenant-weight", std::string(weight.status().message()));
+    options->policy.tenant_weights.insert(*weight);
+  }
+  if (const absl::Status status = sched::MakePolicy(options->policy).status(); !status.ok()) {
+    return FlagError("aging", std::string(status.message()));
   }
   if (options->host_id.empty()) options->host_id = HostId();
   if (options->worker_id.empty()) {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/config/command_line.h"
 #include "common/rpc/server.h"
+#include "common/sched/policy.h"
 
 namespace baton::worker {
 
@@ -45,6 +46,8 @@ struct Options {
   uint32_t chunk_tokens = 512;
   uint32_t max_sequences = 64;
   uint32_t max_waiting = 1024;
+  sched::PolicyOptions policy;
+  std::vector<std::string> tenant_weights;  // TENANT=WEIGHT; Complete() puts them into policy
 
   std::vector<std::string> routers;
   std::string worker_id;  // empty: role-host-pid

@@ -115,6 +115,7 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   engine.max_sequences = options_.max_sequences;
   engine.max_waiting = options_.max_waiting;
   engine.chunk_tokens = options_.chunk_tokens;
+  engine.policy = options_.policy;
   auto timed = std::make_unique<TimedModel>(
       std::move(model), [observer = worker_metrics_.get()](absl::Duration elapsed) {
         observer->ObserveStep(elapsed);

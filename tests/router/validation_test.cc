@@ -60,6 +60,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "prompt_ids.ids[1]", "is 512; the vocabulary has 512 tokens"},
         Refused{"request_id", [](R& r) { r.set_request_id(std::string(129, 'x')); }, "request_id",
                 "has 129 bytes; the limit is 128"},
+        Refused{"tenant", [](R& r) { r.set_tenant(std::string(129, 'x')); }, "tenant",
+                "has 129 bytes; the limit is 128"},
+        Refused{"priority_high", [](R& r) { r.set_priority(5); }, "priority",
+                "is 5; it must be -4 to 4"},
+        Refused{"priority_low", [](R& r) { r.set_priority(-2147483647); }, "priority",
+                "is -2147483647"},
         Refused{"path", [](R& r) { r.set_path(static_cast<v1::Path>(7)); }, "path", "is 7"}),
     [](const auto& test) { return test.param.name; });
 
@@ -142,6 +148,8 @@ TEST(Validation, TakesEveryLimitItself) {
   v1::GenerateRequest request = Valid();
   request.set_model("toy");
   request.set_request_id(std::string(128, 'x'));
+  request.set_tenant(std::string(128, 't'));
+  request.set_priority(-4);
   request.mutable_sampling()->set_temperature(100);
   request.mutable_sampling()->set_top_p(1e-4f);
   request.mutable_sampling()->set_top_k(2147483647);

@@ -40,6 +40,8 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   const absl::Time now = absl::FromUnixSeconds(1000);
   v1::Assign assign = GoodAssign();
   assign.set_deadline_ms(2500);
+  assign.set_tenant("gold");
+  assign.set_priority(-3);
   const auto spec = SpecFromAssign(assign, 3, kPrefill, now);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->ref, (engine::SequenceRef{.owner = 3, .key = 42}));
@@ -54,6 +56,8 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   EXPECT_THAT(spec->stop_tokens, ::testing::ElementsAre(2));
   EXPECT_EQ(spec->deadline, now + absl::Milliseconds(2500));
   EXPECT_EQ(spec->handoff_key, std::string(16, 'k'));
+  EXPECT_EQ(spec->tenant, "gold");
+  EXPECT_EQ(spec->priority, -3);
 }
 
 TEST(SpecFromAssign, AbsentDeadlineIsNone) {

@@ -39,6 +39,8 @@ TEST(CompleteOptions, RefusalNamesTheFlag) {
        }},
       {"--transport", [](Options& o) { o.transports = {"pigeon"}; }},
       {"--worker-id", [](Options& o) { o.worker_id = std::string(129, 'x'); }},
+      {"--tenant-weight", [](Options& o) { o.tenant_weights = {"gold=0"}; }},
+      {"--aging", [](Options& o) { o.policy.aging = absl::ZeroDuration(); }},
       {"--handoff-timeout", [](Options& o) { o.handoff_timeout = absl::ZeroDuration(); }},
   };
   for (const auto& [flag, spoil] : cases) {
@@ -48,6 +50,14 @@ TEST(CompleteOptions, RefusalNamesTheFlag) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << flag;
     EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(flag));
   }
+}
+
+TEST(CompleteOptions, WeightsOfTenantsReachThePolicy) {
+  Options options = Good();
+  options.tenant_weights = {"gold=3", "a=b=0.5"};
+  ASSERT_TRUE(Complete(&options).ok());
+  EXPECT_THAT(options.policy.tenant_weights,
+              ::testing::ElementsAre(::testing::Pair("a=b", 0.5), ::testing::Pair("gold", 3)));
 }
 
 TEST(HostId, IsStableAndShort) {
