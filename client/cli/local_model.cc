@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<checkpoint::Checkpoint>> ModelFlag::Open() const 
   }
   if (!given()) {
     return absl::InvalidArgumentError(
-        "which model? Give --model PATH (a GGUF file, a safetensors file or their folder) or "
+        "which model? Give --model PATH (a GGUF, safetensors or PyTorch file, or its folder) or "
         "--model embedded");
   }
   return checkpoint::OpenCheckpoint(flag_ ? *flag_ : positional_.front());
@@ -27,6 +27,8 @@ absl::StatusOr<std::unique_ptr<checkpoint::Checkpoint>> ModelFlag::Open() const 
 void ComputeFlags::Register(config::CommandLine& line) {
   line.AddChoice("Compute", "precision", &precision_, {"fast", "exact"},
                  "exact: float32 over dequantized weights, f32 KV");
+  line.AddChoice("Compute", "weights", &weights_, model::WeightChoiceNames(),
+                 "stored, or what F32, F16 and BF16 matrices become when they are packed");
   line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"bf16", "f32"}, "Type of the KV cache");
   line.Add("Compute", "threads", &threads_, "0: as many as affinity and cgroup quota allow");
   line.AddChoice("Compute", "isa", &isa_, {"auto", "avx512", "avx2", "generic", "ref"},
@@ -41,6 +43,7 @@ void ComputeFlags::Register(config::CommandLine& line) {
 absl::StatusOr<model::LoadOptions> ComputeFlags::Options() const {
   model::LoadOptions options;
   BATON_ASSIGN_OR_RETURN(options.precision, ParsePrecision(precision_));
+  BATON_ASSIGN_OR_RETURN(options.weights, model::ParseWeightChoice(weights_));
   BATON_ASSIGN_OR_RETURN(options.kv_type, kv::ParseKvType(kv_dtype_));
   options.threads = threads_;
   options.isa = isa_;

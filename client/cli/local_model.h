@@ -27,14 +27,16 @@ class ModelFlag final {
   std::vector<std::string> positional_;
 };
 
-// How it is computed: --precision, --kv-dtype, --threads, --isa, --packed-cache.
+// How it is computed: --precision, --weights, --kv-dtype, --threads, --isa,
+// --packed-cache.
 class ComputeFlags final {
  public:
   void Register(config::CommandLine& line);
   absl::StatusOr<model::LoadOptions> Options() const;
 
  private:
-  std::string precision_ = "fast", kv_dtype_ = "bf16", isa_ = "auto", packed_cache_;
+  std::string precision_ = "fast", weights_ = "stored", kv_dtype_ = "bf16", isa_ = "auto";
+  std::string packed_cache_;
   uint32_t threads_ = 0, packed_cache_gib_ = 64;
 };
 

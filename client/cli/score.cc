@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 class ScoreCommand final : public Command {
  public:
   explicit ScoreCommand(config::CommandLine* line) : Command(line) {
-    model_.Register(*line, "GGUF file, safetensors file, their folder, or \"embedded\"");
+    model_.Register(*line, "GGUF, safetensors or PyTorch file, its folder, or \"embedded\"");
     compute_.Register(*line);
     line->Add("Text", "text", &text_, "Text to score, behind the model's prefix tokens");
     line->Add("Text", "file", &file_, "File of text to score; - reads standard input");
@@ -34,7 +34,7 @@ class ScoreCommand final : public Command {
     line->Add("Comparison", "golden", &golden_,
               "JSON list of {prompt_ids, greedy_ids}: compares --precision with --against");
     line->AddChoice("Comparison", "against", &against_, {"exact", "fast"},
-                    "Precision of the reference");
+                    "Precision of the reference, which takes the weights as stored");
     line->Add("Comparison", "max-ids", &max_ids_, "Leaves out cases with more ids");
     line->Add("Comparison", "position0", &position0_,
               "Also reports the first position of each case, which is left out else");
@@ -114,6 +114,7 @@ class ScoreCommand final : public Command {
     BATON_ASSIGN_OR_RETURN(model::LoadOptions options, compute_.Options());
     BATON_ASSIGN_OR_RETURN(const auto tested, model::LoadModel(*checkpoint, options));
     BATON_ASSIGN_OR_RETURN(options.precision, ParsePrecision(against_));
+    options.weights = model::WeightChoice::kStored;
     BATON_ASSIGN_OR_RETURN(const auto against, model::LoadModel(*checkpoint, options));
     BATON_ASSIGN_OR_RETURN(const DivergenceReport report,
                            CompareModels(against.get(), tested.get(), *cases));

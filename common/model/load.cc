@@ -64,20 +64,23 @@ uint64_t Parameters(const checkpoint::ModelWeights& weights) {
 }
 
 ModelInfo Describe(const checkpoint::ModelConfig& config, const ComputePlan& plan,
-                   const checkpoint::ModelWeights& weights, uint64_t weight_bytes,
-                   uint32_t usable_vocabulary, uint32_t threads) {
-  return {
-      .name = config.name,
-      .architecture = config.architecture,
-      .vocabulary_size = config.vocabulary,
-      .context_tokens = config.context,
-      .usable_vocabulary = usable_vocabulary,
-      .end_tokens = config.end_tokens,
-      .parameters = Parameters(weights),
-      .weight_bytes = weight_bytes,
-      .compute = absl::StrCat(std::string(plan.backend->name()),
-                              plan.precision == kernels::Precision::kExact ? " exact" : " fast"),
-      .threads = threads};
+                   const checkpoint::ModelWeights& weights, WeightChoice choice,
+                   uint64_t weight_bytes, uint32_t usable_vocabulary, uint32_t threads) {
+  const std::string chosen = choice == WeightChoice::kStored
+                                 ? ""
+                                 : absl::StrCat(" ", std::string(WeightChoiceName(choice)));
+  return {.name = config.name,
+          .architecture = config.architecture,
+          .vocabulary_size = config.vocabulary,
+          .context_tokens = config.context,
+          .usable_vocabulary = usable_vocabulary,
+          .end_tokens = config.end_tokens,
+          .parameters = Parameters(weights),
+          .weight_bytes = weight_bytes,
+          .compute = absl::StrCat(std::string(plan.backend->name()),
+                                  plan.precision == kernels::Precision::kExact ? " exact" : " fast",
+                                  chosen),
+          .threads = threads};
 }
 
 // Rows of the head beyond the tokenizer's ids are padding. Without a tokenizer,
@@ -94,7 +97,8 @@ uint32_t UsableVocabulary(const checkpoint::Checkpoint& checkpoint) {
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
                                                  const LoadOptions& options) {
   const checkpoint::ModelConfig& config = checkpoint.config();
-  BATON_ASSIGN_OR_RETURN(const checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_ASSIGN_OR_RETURN(checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_RETURN_IF_ERROR(ChooseWeights(options.weights, weights));
   BATON_ASSIGN_OR_RETURN(ComputePlan plan, PlanCompute(checkpoint, weights, options));
   if (options.max_step_tokens == 0) {
     return absl::InvalidArgumentError("max_step_tokens is 0; at least 1 is needed");
@@ -111,15 +115,16 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   auto pool = std::make_unique<ThreadPool>(threads);
   PackedModel packed =
       PackModel(checkpoint, weights, *plan.backend, plan.precision, options.cache, *pool);
-  ModelInfo info =
-      Describe(config, plan, weights, packed.bytes, UsableVocabulary(checkpoint), threads);
+  ModelInfo info = Describe(config, plan, weights, options.weights, packed.bytes,
+                            UsableVocabulary(checkpoint), threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
                                        options.max_step_tokens, std::move(pool), options.cores);
 }
 
 absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,
                                           const LoadOptions& options) {
-  BATON_ASSIGN_OR_RETURN(const checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_ASSIGN_OR_RETURN(checkpoint::ModelWeights weights, checkpoint.Weights());
+  BATON_RETURN_IF_ERROR(ChooseWeights(options.weights, weights));
   BATON_ASSIGN_OR_RETURN(ComputePlan plan, PlanCompute(checkpoint, weights, options));
   return std::move(plan.layout);
 }

@@ -14,6 +14,7 @@
 #include "common/kv/layout.h"
 #include "common/model/model.h"
 #include "common/model/packed_cache.h"
+#include "common/model/weight_choice.h"
 
 namespace baton::model {
 
@@ -24,9 +25,10 @@ enum class Precision : uint8_t {
 
 struct LoadOptions {
   Precision precision = Precision::kFast;
-  kv::KvType kv_type = kv::KvType::kBf16;  // kExact always uses kF32
-  uint32_t threads = 0;                    // 0: affinity and cgroup quota decide
-  std::string isa = "auto";                // "auto", "avx512", "avx2", "generic", "ref"
+  WeightChoice weights = WeightChoice::kStored;  // float weights may become others
+  kv::KvType kv_type = kv::KvType::kBf16;        // kExact always uses kF32
+  uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
+  std::string isa = "auto";                      // "auto", "avx512", "avx2", "generic", "ref"
   uint32_t max_step_tokens = 1024;
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.
@@ -37,7 +39,8 @@ struct LoadOptions {
 // The model copies all it needs: neither the checkpoint nor its files have to
 // outlive this call.
 // RESOURCE_EXHAUSTED with the arithmetic when the weights do not fit into
-// memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist.
+// memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist, and
+// for a choice of weights that the checkpoint's types rule out.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
                                                  const LoadOptions& options);
 

@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) 
   model::LoadOptions load;
   load.precision =
       options.precision == "exact" ? model::Precision::kExact : model::Precision::kFast;
+  BATON_ASSIGN_OR_RETURN(load.weights, model::ParseWeightChoice(options.weights));
   BATON_ASSIGN_OR_RETURN(load.kv_type, kv::ParseKvType(options.kv_dtype));
   load.threads = options.threads;
   load.isa = options.isa;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/kv/layout.h"
+#include "common/model/weight_choice.h"
 #include "common/worker/host_id.h"
 
 namespace baton::worker {
@@ -49,9 +50,12 @@ std::string_view RoleName(WorkerRole role) {
 
 void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Model", "model", &options->model,
-           "Checkpoint (a GGUF file, a safetensors file or their folder), or \"embedded\"");
+           "Checkpoint (a GGUF, safetensors or PyTorch file, or its folder), or \"embedded\"");
   line.AddChoice("Model", "precision", &options->precision, {"fast", "exact"},
                  "fast: weights as stored; exact: float32 throughout");
+  line.AddChoice("Model", "weights", &options->weights, model::WeightChoiceNames(),
+                 "stored: as the checkpoint has them; others: F32, F16 and BF16 matrices become "
+                 "4 or 8 bits in blocks of 32, or BF16, when they are packed");
   line.AddChoice("Model", "kv-dtype", &options->kv_dtype, {"bf16", "f32"},
                  "Type of the KV cache; exact always takes f32");
   line.Add("Model", "threads", &options->threads,

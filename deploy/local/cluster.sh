@@ -12,6 +12,7 @@ Usage: deploy/local/cluster.sh up|down|status [flags] [-- extra worker flags]
   --prefill N    prefill workers, default 1
   --decode N     decode workers, default 1
   --port P       router's port on 127.0.0.1, default 8500; 0 picks a free one
+  --weights W    stored, int4, int8 or bf16: what workers make of F32, F16 and BF16 weights
   --dir DIR      logs, addresses and pid files; default build/run/cluster
   --transport T  how KV is handed over: auto, shm or tcp; default auto
   --router-flag F  extra flag for the router, such as --router-flag=--max-queue=10; may be repeated
@@ -26,15 +27,15 @@ HELP
 [ $# -ge 1 ] || { usage; exit 2; }
 command=$1
 shift
-model=embedded prefill=1 decode=1 port=8500 dir=$BATON_ROOT/build/run/cluster timeout=120 transport=auto quiet=
+model=embedded weights=stored prefill=1 decode=1 port=8500 dir=$BATON_ROOT/build/run/cluster timeout=120 transport=auto quiet=
 router_flags=() worker_flags=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --model | --prefill | --decode | --port | --dir | --timeout | --transport)
+    --model | --weights | --prefill | --decode | --port | --dir | --timeout | --transport)
       [ $# -ge 2 ] || die "$1 needs a value"
       declare "${1#--}=$2"
       shift 2 ;;
-    --model=* | --prefill=* | --decode=* | --port=* | --dir=* | --timeout=* | --transport=*)
+    --model=* | --weights=* | --prefill=* | --decode=* | --port=* | --dir=* | --timeout=* | --transport=*)
       name=${1%%=*}
       declare "${name#--}=${1#*=}"
       shift ;;
@@ -89,11 +90,11 @@ bring_up() {
   local router
   router=$(cat "$dir/router.address")
   for ((i = 0; i < prefill; ++i)); do
-    launch "prefill-$i" baton-prefill-worker --model "$model" --router "$router" \
+    launch "prefill-$i" baton-prefill-worker --model "$model" --weights "$weights" --router "$router" \
       --worker-id "prefill-$i" --port-file "$dir/prefill-$i.ports" "${worker_flags[@]}"
   done
   for ((i = 0; i < decode; ++i)); do
-    launch "decode-$i" baton-decode-worker --model "$model" --router "$router" \
+    launch "decode-$i" baton-decode-worker --model "$model" --weights "$weights" --router "$router" \
       --worker-id "decode-$i" --port-file "$dir/decode-$i.ports" "${worker_flags[@]}"
   done
   for name in $(names); do

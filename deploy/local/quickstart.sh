@@ -14,15 +14,18 @@ Usage: deploy/local/quickstart.sh [--model PATH|embedded|demo] [QUESTION]
                     (without it: a chat; Ctrl-C stops an answer, Ctrl-D ends)
   --model demo      SmolLM2-135M-Instruct, 98 MB, fetched once (default)
   --model embedded  the small ChatGLM2-architecture model inside the binaries
-  --model PATH      a GGUF or safetensors checkpoint (architectures llama, chatglm)
+  --model PATH      a GGUF, safetensors or PyTorch checkpoint (architectures llama, chatglm, qwen2)
+  --weights W       int4, int8 or bf16: what F32, F16 and BF16 weights become; default stored
 HELP
 }
 
-model=demo question=
+model=demo weights=stored question=
 while [ $# -gt 0 ]; do
   case $1 in
     --model) [ $# -ge 2 ] || die "--model needs a value: demo, embedded or a path"; model=$2; shift 2 ;;
     --model=*) model=${1#*=}; shift ;;
+    --weights) [ $# -ge 2 ] || die "--weights needs a value: stored, int4, int8 or bf16"; weights=$2; shift 2 ;;
+    --weights=*) weights=${1#*=}; shift ;;
     -h | --help) usage; exit 0 ;;
     --) shift; question=${1:-}; break ;;
     -*) die "unknown flag $1; see --help" ;;
@@ -50,7 +53,7 @@ stop() { "$BATON_ROOT/deploy/local/cluster.sh" down --dir "$run_dir" >/dev/null 
 trap stop EXIT
 trap 'exit 130' INT TERM
 timed "Starting router, prefill worker and decode worker" \
-  "$BATON_ROOT/deploy/local/cluster.sh" up --model "$model" --port 0 --dir "$run_dir" --quiet
+  "$BATON_ROOT/deploy/local/cluster.sh" up --model "$model" --weights "$weights" --port 0 --dir "$run_dir" --quiet
 router=$(cat "$run_dir/router.address")
 say "    ready after $((SECONDS - start)) s; logs in $run_dir while it runs"
 say ""
