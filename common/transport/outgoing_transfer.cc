@@ -205,7 +205,8 @@ void OutgoingTransfer::End(const absl::Status& status) {
   end_status_ = status.ok() ? absl::FailedPreconditionError("the hand-off is committed") : status;
   if (granted_) std::exchange(granted_, nullptr)(end_status_);
   for (PutCall& put : std::exchange(puts_, {})) put.done(end_status_);
-  if (commit_) commit_->done(status);
+  // The callbacks go with their calls: they may own what owns this.
+  if (const auto commit = std::exchange(commit_, std::nullopt)) commit->done(status);
 }
 
 }  // namespace baton::transport

@@ -30,6 +30,24 @@ TEST_P(Conformance, CommittedBlocksHoldTheSendersBytes) {
   EXPECT_EQ(writer->bytes(), 7 * layout_.BlockBytes());
 }
 
+// A caller's callbacks may own the writer: kept, they would keep it for ever.
+TEST_P(Conformance, CallbacksAreDestroyedOnceTheyHaveRun) {
+  Start();
+  const auto owned = std::make_shared<int>();
+  for (const bool refused : {false, true}) {
+    PromptKv prompt(layout_, 3, 1);
+    Outcome commit;
+    const auto writer = Open(refused, prompt.tokens(), [owned](const absl::Status&) {});
+    writer->Put(prompt.all(), prompt.Sources(prompt.all()), [owned](const absl::Status&) {});
+    writer->Commit({}, [owned, done = commit.done()](const absl::Status& s) { done(s); });
+    if (refused) writer->Abort(absl::CancelledError("given up"));
+    EXPECT_EQ(commit.Wait().ok(), !refused);
+    const absl::Time deadline = absl::Now() + absl::Seconds(5);
+    while (owned.use_count() > 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_EQ(owned.use_count(), 1) << (refused ? "refused" : "committed");
+  }
+}
+
 TEST_P(Conformance, RandomLayoutsAndPutOrdersArriveExactly) {
   std::mt19937 random(7);
   const auto draw = [&](uint32_t low, uint32_t high) {
