@@ -26,6 +26,8 @@ void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
 
 void Engine::Impl::CommitHandoffs() {
   for (Sequence* sequence : std::exchange(uncommitted_, {})) {
+    SendReadyBlocks(*sequence);
+    ReleaseBlocks(*sequence);  // the pins stay
     sequence->committed = true;
     sender_->Commit(sequence->spec.ref, {sequence->tokens.back(), sequence->outputs()});
   }

@@ -35,7 +35,8 @@ bool Engine::Impl::RunStep(absl::Time now) {
     CommitRow(row, row.sampled ? logits.first(width) : std::span<const float>(), times);
     if (row.sampled) logits = logits.subspan(width);
   }
-  // First tokens are on their way before their hand-offs end.
+  // First tokens are on their way before the last blocks are copied, which
+  // takes the CPU for milliseconds.
   Flush();
   CommitHandoffs();
   return true;
@@ -129,8 +130,6 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   if (const auto reason = FinishOf(sequence)) return End(sequence, absl::OkStatus(), *reason);
   if (sequence.spec.role == Role::kPrefill) {
     sequence.state = State::kHandingOff;
-    SendReadyBlocks(sequence);
-    ReleaseBlocks(sequence);  // the pins stay
     uncommitted_.push_back(&sequence);
   } else {
     sequence.state = State::kDecoding;
