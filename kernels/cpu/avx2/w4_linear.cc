@@ -37,7 +37,7 @@ template <bool kAffine>
 class W4Format final : public W4Panels<kAffine> {
  public:
   std::string_view name() const override {
-    return kAffine ? "avx2/w4-affine-a8-g32/1" : "avx2/w4a8-g32/1";
+    return kAffine ? "avx2/w4-affine-a8-g32/2" : "avx2/w4a8-g32/2";
   }
   const ActivationFormat& activation() const override { return S8Activations(); }
   void Multiply(const std::byte* panel, uint32_t inputs, const std::byte* tile, uint32_t tile_rows,

@@ -61,7 +61,7 @@ struct W8Weights {
 
 class W8Format final : public LinearFormat {
  public:
-  std::string_view name() const override { return "avx2/w8a8-g32/1"; }
+  std::string_view name() const override { return "avx2/w8a8-g32/2"; }
   const ActivationFormat& activation() const override { return S8Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {
     return size_t{GroupCount(inputs)} * W8Weights::kRecordBytes;
