@@ -88,6 +88,16 @@ absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
   return config;
 }
 
+// q, k and v are one matrix, gate and up another.
+TensorNames FusedGgufNames() {
+  TensorNames names = GgufNames();
+  names.qkv = "attn_qkv";
+  names.q = names.k = names.v = "";
+  names.gate_up = names.up;
+  names.gate = names.up = "";
+  return names;
+}
+
 }  // namespace
 
 const Family& ChatGlmFamily() {
@@ -110,22 +120,7 @@ const Family& ChatGlmFamily() {
                               .up = "",
                               .down = "mlp.dense_4h_to_h",
                               .ignored = {"rotary_pos_emb.inv_freq"}},
-                 .gguf_names = {.embedding = "token_embd",
-                                .final_norm = "output_norm",
-                                .head = "output",
-                                .layer_prefix = "blk.",
-                                .attention_norm = "attn_norm",
-                                .ffn_norm = "ffn_norm",
-                                .qkv = "attn_qkv",
-                                .q = "",
-                                .k = "",
-                                .v = "",
-                                .attention_out = "attn_output",
-                                .gate_up = "ffn_up",
-                                .gate = "",
-                                .up = "",
-                                .down = "ffn_down",
-                                .ignored = {}},
+                 .gguf_names = FusedGgufNames(),
                  .parse_hf = ParseHf,
                  .parse_gguf = ParseGguf};
   return *family;

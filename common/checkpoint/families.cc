@@ -51,6 +51,25 @@ absl::StatusOr<std::vector<TokenId>> HfEndTokens(const JsonFields& fields, uint3
   return ids;
 }
 
+TensorNames GgufNames() {
+  return {.embedding = "token_embd",
+          .final_norm = "output_norm",
+          .head = "output",
+          .layer_prefix = "blk.",
+          .attention_norm = "attn_norm",
+          .ffn_norm = "ffn_norm",
+          .qkv = "",
+          .q = "attn_q",
+          .k = "attn_k",
+          .v = "attn_v",
+          .attention_out = "attn_output",
+          .gate_up = "",
+          .gate = "ffn_gate",
+          .up = "ffn_up",
+          .down = "ffn_down",
+          .ignored = {}};
+}
+
 absl::Status CheckGgufIsPlain(const GgufMetadata& metadata, std::string_view architecture) {
   const auto unsupported = [&](std::string_view key, std::string_view what) {
     return absl::UnimplementedError(absl::StrCat(metadata.file(), ": ", std::string(key), ": ",

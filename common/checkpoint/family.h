@@ -52,6 +52,9 @@ absl::StatusOr<std::vector<TokenId>> HfEndTokens(const JsonFields& fields, uint3
 // that would make it another block. Biases are left to the family.
 absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
                                               std::string_view architecture);
+// GGUF names tensors alike in all families; these are of a block that fuses
+// nothing.
+TensorNames GgufNames();
 absl::Status CheckGgufIsPlain(const GgufMetadata& metadata, std::string_view architecture);
 absl::StatusOr<ModelConfig> CommonGgufConfig(const GgufMetadata& metadata,
                                              std::string_view architecture);

@@ -210,15 +210,18 @@ TokenizerOr MakeSpm(Table table, const Merges& merges, const Json& root,
 
 TokenizerOr MakeByteBpe(Table table, Merges merges, const Json& root,
                         const HfTokenizerSettings& settings) {
-  if (root.contains("normalizer") && !root["normalizer"].is_null()) {
-    return absl::UnimplementedError(
-        absl::StrCat("its normalizer ", TypeOf(root["normalizer"]), " is not known here"));
+  tokenizer::ByteBpeOptions options;
+  for (const Json& part : Parts(root.value("normalizer", Json()), "normalizers")) {
+    if (TypeOf(part) != "NFC") {
+      return absl::UnimplementedError(
+          absl::StrCat("its normalizer ", TypeOf(part), " is not known here"));
+    }
+    options.nfc = true;
   }
   BATON_ASSIGN_OR_RETURN(
       Vocabulary vocabulary,
       MakeVocabulary(std::move(table), ReadAddedTokens(root.value("added_tokens", Json::array())),
                      settings));
-  tokenizer::ByteBpeOptions options;
   BATON_ASSIGN_OR_RETURN(options.pre_tokenizer,
                          RecognizePreTokenizer(root.value("pre_tokenizer", Json())));
   options.merges = std::move(merges);
@@ -253,6 +256,7 @@ TokenizerOr LoadVocabAndMerges(const File& vocabulary_file, const File& merges,
   BATON_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary(std::move(table), {}, settings));
   tokenizer::ByteBpeOptions options;
   options.pre_tokenizer = pre_tokenizer;
+  options.nfc = pre_tokenizer == "qwen2";  // as its published code does
   std::string_view rest = merges.text();
   for (bool first = true; !rest.empty(); first = false) {
     const size_t end = std::min(rest.find('\n'), rest.size());

@@ -35,7 +35,7 @@ const Family& Qwen2Family() {
   static const Family* const family = new Family{.architecture = kArchitecture,
                                                  .hf_model_type = "qwen2",
                                                  .hf_names = LlamaFamily().hf_names,
-                                                 .gguf_names = LlamaFamily().gguf_names,
+                                                 .gguf_names = GgufNames(),
                                                  .parse_hf = ParseHf,
                                                  .parse_gguf = ParseGguf};
   return *family;

@@ -11,6 +11,7 @@
 #include "common/base/utf8.h"
 #include "common/tokenizer/character.h"
 #include "common/tokenizer/merge.h"
+#include "common/tokenizer/normalize.h"
 #include "common/tokenizer/pre_tokenizer.h"
 
 namespace baton::tokenizer {
@@ -69,10 +70,11 @@ uint64_t PairKey(TokenId left, TokenId right) { return static_cast<uint64_t>(lef
 
 class ByteBpeTokenizer final : public Tokenizer {
  public:
-  ByteBpeTokenizer(Vocabulary vocabulary, SequenceTokens sequence_tokens)
+  ByteBpeTokenizer(Vocabulary vocabulary, SequenceTokens sequence_tokens, bool nfc)
       : vocabulary_(std::move(vocabulary)),
         user_defined_(vocabulary_),
-        sequence_tokens_(std::move(sequence_tokens)) {}
+        sequence_tokens_(std::move(sequence_tokens)),
+        nfc_(nfc) {}
 
   absl::Status Init(const ByteBpeOptions& options);
 
@@ -102,6 +104,7 @@ class ByteBpeTokenizer final : public Tokenizer {
   const Vocabulary vocabulary_;
   const UserDefinedTokens user_defined_;
   const SequenceTokens sequence_tokens_;
+  const bool nfc_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
   absl::flat_hash_map<uint64_t, RankedMerge> merges_;
   std::vector<std::string> bytes_;                       // by token: what it decodes to
@@ -183,7 +186,8 @@ std::vector<TokenId> ByteBpeTokenizer::Encode(std::string_view text, bool /*firs
       ids.push_back(*part.token);
       continue;
     }
-    for (std::string_view word : pre_tokenizer_->Split(part.text)) {
+    const std::string normal = nfc_ ? NormalizeNfc(part.text) : std::string();
+    for (std::string_view word : pre_tokenizer_->Split(nfc_ ? normal : part.text)) {
       EncodeWord(word, merger, symbols, ids);
     }
   }
@@ -194,8 +198,8 @@ std::vector<TokenId> ByteBpeTokenizer::Encode(std::string_view text, bool /*firs
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> MakeByteBpeTokenizer(Vocabulary vocabulary,
                                                                 ByteBpeOptions options) {
-  auto tokenizer =
-      std::make_unique<ByteBpeTokenizer>(std::move(vocabulary), std::move(options.sequence_tokens));
+  auto tokenizer = std::make_unique<ByteBpeTokenizer>(
+      std::move(vocabulary), std::move(options.sequence_tokens), options.nfc);
   BATON_RETURN_IF_ERROR(tokenizer->Init(options));
   return tokenizer;
 }

@@ -18,6 +18,7 @@ struct ByteBpeOptions {
   // Pairs of token texts in GPT-2's printable alphabet, the best first.
   std::vector<std::pair<std::string, std::string>> merges;
   SequenceTokens sequence_tokens;
+  bool nfc = false;  // text between user-defined tokens is normalized (normalize.h)
 };
 
 // Texts of normal tokens are in GPT-2's printable alphabet of bytes; those of

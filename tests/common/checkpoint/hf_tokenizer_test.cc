@@ -101,6 +101,22 @@ TEST(HfTokenizer, RefusesBadFiles) {
           kUnimplemented);
 }
 
+TEST(HfTokenizer, NfcComposesTextAroundAddedTokens) {
+  const std::string model = R"("vocab":{"a":0,"Ã":1,"¥":2,"Ã¥":3},"merges":["Ã ¥"])";
+  for (const char* normalizer :
+       {R"({"type":"NFC"})", R"({"type":"Sequence","normalizers":[{"type":"NFC"}]})"}) {
+    const auto tokenizer =
+        Load(TokenizerJson(kByteLevel, model, R"(,"normalizer":)" + std::string(normalizer)));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    // "a" and a ring above, on both sides of a token, and the composed "å".
+    EXPECT_THAT((*tokenizer)->Encode("a\u030a<tool>a\u030aa\u00e5"), ElementsAre(3, 5, 3, 0, 3));
+  }
+  const auto two = Load(TokenizerJson(
+      kByteLevel, kModel,
+      R"(,"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Lowercase"}]})"));
+  EXPECT_THAT(std::string(two.status().message()), HasSubstr("normalizer Lowercase"));
+}
+
 TEST(HfTokenizer, RefusesMoreTokensThanTheModelHas) {
   EXPECT_EQ(Load(TokenizerJson(kByteLevel, kModel), "{}", 5).status().code(),
             absl::StatusCode::kInvalidArgument);

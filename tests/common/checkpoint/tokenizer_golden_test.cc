@@ -186,6 +186,33 @@ TEST(TokenizerGolden, Qwen2FromVocabularyAndMerges) {
   EXPECT_EQ(tokenizer->TokenByName("<|im_end|>"), 151'645u);
 }
 
+// Qwen2's tokenizer.json, put together from its vocabulary and its merges.
+TEST(TokenizerGolden, Qwen2FromTokenizerJsonWithItsNormalizer) {
+  const std::string path = SharedData("models/qwen2");
+  BATON_NEED_DATA(path);
+  Json json = Json::parse(
+      R"({"model":{"type":"BPE"},"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence",)"
+      R"("pretokenizers":[{"type":"Split","pattern":{"Regex":)"
+      R"("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+)"
+      R"([\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)"
+      R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}})");
+  json["model"]["vocab"] = Json::parse(ReadFile(path + "/vocab.json"));
+  json["model"]["merges"] = Json::array();
+  std::istringstream merges(ReadFile(path + "/merges.txt"));
+  for (std::string line; std::getline(merges, line);) {
+    if (!line.empty() && !line.starts_with("#version")) json["model"]["merges"].push_back(line);
+  }
+  const TempFolder folder;
+  folder.Write("tokenizer.json", json.dump());
+  folder.Write("tokenizer_config.json", ReadFile(path + "/tokenizer_config.json"));
+  const auto tokenizer = FromFolder(*OpenDiskFolder(folder.path()), 151'936);
+  ExpectVectors(*tokenizer, "qwen2");
+  EXPECT_EQ(tokenizer->TokenByName("<|im_end|>"), 151'645u);
+  // "café" with an accent of its own is the "café" that the vocabulary knows.
+  EXPECT_EQ(tokenizer->Encode("cafe\u0301"), tokenizer->Encode("caf\u00e9"));
+  EXPECT_NE(tokenizer->Encode("cafe"), tokenizer->Encode("caf\u00e9"));
+}
+
 TEST(TokenizerGolden, StoriesFromGgufAndFromSentencePiece) {
   const std::string path = SharedData("models/stories260k/golden.json");
   BATON_NEED_DATA(path);
