@@ -55,10 +55,10 @@ Vec Round(Vec x, float low, float high) {
   return (x + magic) - magic;
 }
 
-// Codes nearest to x / step.
+// Codes nearest to x / step; zeros for a step of 0 or NaN.
 std::array<int8_t, kQuantGroup> Codes(const Group& group, float step, float low, float high) {
   std::array<int8_t, kQuantGroup> codes = {};
-  if (step == 0) return codes;
+  if (!(step < 0 || step > 0)) return codes;
   for (uint32_t v = 0; v < kVecs; ++v) {
     const Vec q = Round(group.x[v] / Splat(step), low, high);
     for (uint32_t i = 0; i < kLanes; ++i) {

@@ -50,15 +50,17 @@ absl::StatusOr<WeightChoice> ParseWeightChoice(std::string_view name) {
 
 absl::Status ChooseWeights(WeightChoice choice, checkpoint::ModelWeights& weights) {
   if (choice == WeightChoice::kStored) return absl::OkStatus();
-  const TensorType head = choice == WeightChoice::kBf16 ? TensorType::kBf16 : TensorType::kQ8_0;
-  const TensorType layers = choice == WeightChoice::kInt4 ? TensorType::kQ4_0 : head;
+  const TensorType fine = choice == WeightChoice::kBf16 ? TensorType::kBf16 : TensorType::kQ8_0;
+  const TensorType most = choice == WeightChoice::kInt4 ? TensorType::kQ4_0 : fine;
   for (LayerWeights& layer : weights.layers) {
-    for (LinearView* view : {&layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.gate,
-                             &layer.up, &layer.down}) {
-      BATON_RETURN_IF_ERROR(Convert(choice, layers, *view));
+    for (LinearView* view :
+         {&layer.q, &layer.k, &layer.attention_out, &layer.gate, &layer.up, &layer.down}) {
+      BATON_RETURN_IF_ERROR(Convert(choice, most, *view));
     }
+    // Few rows, and what is lost in them is lost in all that a query sees.
+    BATON_RETURN_IF_ERROR(Convert(choice, fine, layer.v));
   }
-  return Convert(choice, head, weights.head);
+  return Convert(choice, fine, weights.head);
 }
 
 }  // namespace baton::model

@@ -16,7 +16,7 @@ namespace baton::model {
 
 enum class WeightChoice : uint8_t {
   kStored,  // as the checkpoint has them
-  kInt4,    // matrices of the layers Q4_0, head Q8_0
+  kInt4,    // v and head Q8_0, all other matrices Q4_0
   kInt8,    // all matrices Q8_0
   kBf16,    // all matrices BF16
 };

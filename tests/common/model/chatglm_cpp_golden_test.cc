@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "nlohmann/json.hpp"
+#include "tests/common/checkpoint/checkpoint_files.h"
 #include "tests/common/model/model_runner.h"
 #include "tests/testing/test_data.h"
 
@@ -38,28 +39,6 @@ class DataFile {
   size_t at_ = 0;
 };
 
-// A safetensors file under construction.
-class Writer {
- public:
-  void Add(const std::string& name, std::vector<uint64_t> shape, const std::string& data) {
-    header_[name] = {{"dtype", "F32"},
-                     {"shape", std::move(shape)},
-                     {"data_offsets", {data_.size(), data_.size() + data.size()}}};
-    data_ += data;
-  }
-  void Write(const std::string& path) const {
-    const std::string header = header_.dump();
-    const uint64_t size = header.size();
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&size), sizeof(size));
-    file << header << data_;
-  }
-
- private:
-  nlohmann::json header_;
-  std::string data_;
-};
-
 // The identity, so that logits are the final hidden state.
 std::string Identity() {
   std::vector<float> matrix(kHidden * kHidden);
@@ -69,14 +48,15 @@ std::string Identity() {
 
 void WriteCheckpoint(DataFile& data, const std::string& folder) {
   const std::string layer = "transformer.encoder.layers.0.";
-  Writer writer;
+  checkpoint::SafetensorsBuilder writer;
   std::string embedding = data.Take(kIds * kHidden);
   embedding.resize(sizeof(float) * kHidden * kHidden);  // as many rows as the head has
-  writer.Add("transformer.embedding.word_embeddings.weight", {kHidden, kHidden}, embedding);
-  const auto add = [&](const std::string& name, std::vector<uint64_t> shape) {
+  writer.Tensor("transformer.embedding.word_embeddings.weight", "F32", {kHidden, kHidden},
+                embedding);
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& shape) {
     uint64_t count = 1;
     for (uint64_t size : shape) count *= size;
-    writer.Add(name, std::move(shape), data.Take(count));
+    writer.Tensor(name, "F32", shape, data.Take(count));
   };
   add(layer + "input_layernorm.weight", {kHidden});
   add(layer + "self_attention.query_key_value.weight", {48, kHidden});
@@ -86,9 +66,9 @@ void WriteCheckpoint(DataFile& data, const std::string& folder) {
   add(layer + "mlp.dense_h_to_4h.weight", {96, kHidden});
   add(layer + "mlp.dense_4h_to_h.weight", {kHidden, 48});
   add("transformer.encoder.final_layernorm.weight", {kHidden});
-  writer.Add("transformer.output_layer.weight", {kHidden, kHidden}, Identity());
+  writer.Tensor("transformer.output_layer.weight", "F32", {kHidden, kHidden}, Identity());
   std::filesystem::create_directories(folder);
-  writer.Write(folder + "/model.safetensors");
+  std::ofstream(folder + "/model.safetensors", std::ios::binary) << writer.Build();
   std::ofstream(folder + "/config.json") << nlohmann::json{{"model_type", "chatglm"},
                                                            {"num_layers", 1},
                                                            {"padded_vocab_size", kHidden},

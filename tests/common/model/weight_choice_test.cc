@@ -41,6 +41,12 @@ std::vector<float> Logits(const std::string& model, const LoadOptions& options) 
   return runner.Feed(sequence, RandomTokens(40, 600, 1), 16, LogitRows::kAll);
 }
 
+// True for value `at` of the fused q, k, v that lies in a row of v: the last 32.
+bool IsValueRow(const TensorView& tensor, size_t at) {
+  return tensor.name.ends_with("query_key_value.weight") &&
+         at / tensor.shape[1] >= tensor.shape[0] - 32;
+}
+
 // A checkpoint of float32 weights as `choice` leaves them, from the blocks
 // themselves.
 std::string WriteConverted(const checkpoint::TempFolder& folder, WeightChoice choice) {
@@ -60,7 +66,7 @@ std::string WriteConverted(const checkpoint::TempFolder& folder, WeightChoice ch
           for (size_t i = at; i < at + kQuantGroup; ++i) {
             values[i] = Bf16ToFloat(FloatToBf16(values[i]));
           }
-        } else if (choice == WeightChoice::kInt4 && layer) {
+        } else if (choice == WeightChoice::kInt4 && layer && !IsValueRow(tensor, at)) {
           QuantizeQ4_0(&values[at], block);
           Dequantize(kQuantQ4_0, block, 0, std::span(values).subspan(at, kQuantGroup));
         } else {
@@ -96,6 +102,7 @@ TEST(WeightChoice, MatricesAreConvertedAndNothingElse) {
   ASSERT_TRUE(ChooseWeights(WeightChoice::kInt4, *weights).ok());
   EXPECT_EQ(PackedType(weights->layers[1].k), TensorType::kQ4_0);
   EXPECT_EQ(PackedType(weights->layers[1].down), TensorType::kQ4_0);
+  EXPECT_EQ(PackedType(weights->layers[1].v), TensorType::kQ8_0);
   EXPECT_EQ(PackedType(weights->head), TensorType::kQ8_0);
   EXPECT_EQ(ConversionName(weights->head), "F16 to Q8_0/1");
   EXPECT_EQ(weights->embedding->type, TensorType::kF16);
