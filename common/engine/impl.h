@@ -100,6 +100,8 @@ class Engine::Impl final {
   // Learns what the step took, and charges tenants for it.
   void Account(std::span<const Row> rows, const StepTimes& times);
   void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
+  absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence,
+                                               std::span<const float> logits) const;
   void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
   std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
 

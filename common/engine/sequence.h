@@ -12,6 +12,7 @@
 #include "common/base/types.h"
 #include "common/engine/engine.h"
 #include "common/kv/block_pool.h"
+#include "common/sampling/token_history.h"
 
 namespace baton::engine {
 
@@ -39,6 +40,7 @@ struct Sequence {
 
   uint32_t prompt_tokens = 0;
   std::vector<TokenId> tokens;      // prompt, then output
+  sampling::TokenHistory history;   // of `tokens`, when penalties need it
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
   bool holds_blocks = false;        // all of them, as kRequest

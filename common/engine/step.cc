@@ -119,8 +119,7 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   if (sequence.state == State::kPrompt) counters_.prompt_tokens_computed += row.tokens;
   sequence.computed += row.tokens;
   if (!row.sampled) return SendReadyBlocks(sequence);
-  auto sample = sampling::SampleToken(logits, model_->info().usable_vocabulary, sequence.tokens,
-                                      sequence.outputs(), sequence.spec.sampling);
+  auto sample = ChooseToken(sequence, logits);
   if (!sample.ok()) {
     LogError("no token could be chosen", {{"request_id", sequence.spec.request_id},
                                           {"error", std::string(sample.status().message())}});
@@ -134,6 +133,17 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   } else {
     sequence.state = State::kDecoding;
   }
+}
+
+absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence,
+                                                           std::span<const float> logits) const {
+  const sampling::Params& params = sequence.spec.sampling;
+  if (params.penalizes()) sequence.history.Update(sequence.tokens, sequence.prompt_tokens);
+  const sampling::Position position{.tokens = sequence.tokens,
+                                    .output_index = sequence.outputs(),
+                                    .end_tokens = sequence.spec.stop_tokens,
+                                    .history = &sequence.history};
+  return sampling::SampleToken(logits, model_->info().usable_vocabulary, position, params);
 }
 
 void Engine::Impl::EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times) {

@@ -72,6 +72,13 @@ SequenceSpec RandomSpec(std::mt19937& random, uint64_t key, const FakeOptions& f
   spec.sampling.top_p = random() % 4 == 0 ? 0.9f : 1.0f;
   spec.sampling.repetition_penalty = random() % 4 == 0 ? 1.5f : 1.0f;
   if (random() % 4 == 0) spec.sampling.logprobs = 4;
+  if (random() % 4 == 0) spec.sampling.min_p = 0.01f;
+  if (random() % 4 == 0) spec.sampling.typical_p = 0.9f;
+  if (random() % 4 == 0) spec.sampling.presence_penalty = 0.8f;
+  if (random() % 4 == 0) spec.sampling.frequency_penalty = 0.3f;
+  if (random() % 4 == 0) spec.sampling.logit_bias = {{7, 3.0f}, {9, -50.0f}};
+  if (random() % 4 == 0) spec.sampling.bad_sequences = {{5}, {7, 11}};
+  if (random() % 4 == 0) spec.sampling.min_tokens = 1 + static_cast<uint32_t>(random() % 3);
   // Some stop tokens that random text meets now and then.
   for (int i = 0; i < 10; ++i) {
     spec.stop_tokens.push_back(static_cast<TokenId>(random() % fake.vocabulary_size));

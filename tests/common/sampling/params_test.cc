@@ -39,6 +39,16 @@ TEST(SamplingParams, RefusalNamesTheField) {
   for (float bad : {0.0f, -1.0f, 11.0f, kNan, kInf}) {
     ExpectRefused({.repetition_penalty = bad}, "repetition_penalty");
   }
+  for (float bad : {-0.1f, 1.1f, kNan}) ExpectRefused({.min_p = bad}, "min_p");
+  for (float bad : {0.0f, 1.1f, kNan}) ExpectRefused({.typical_p = bad}, "typical_p");
+  for (float bad : {-2.1f, 2.1f, kNan, kInf}) {
+    ExpectRefused({.presence_penalty = bad}, "presence_penalty");
+    ExpectRefused({.frequency_penalty = bad}, "frequency_penalty");
+  }
+  ExpectRefused({.logit_bias = {{3, 0.0f}, {7, 101.0f}}}, "logit_bias[7]");
+  ExpectRefused({.logit_bias = std::vector<std::pair<TokenId, float>>(1025)}, "logit_bias");
+  ExpectRefused({.bad_sequences = {{1}, {}}}, "bad_token_sequences[1]");
+  ExpectRefused({.bad_sequences = {std::vector<TokenId>(33)}}, "bad_token_sequences[0]");
   ExpectRefused({.logprobs = 21}, "logprobs");
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/types.h"
+#include "common/sampling/logit_edits.h"
 #include "common/sampling/params.h"
 
 namespace baton::sampling {
@@ -19,7 +20,7 @@ struct ReferenceResult {
   double margin = 1;
 };
 
-ReferenceResult SampleByReference(std::span<const float> logits, std::span<const TokenId> history,
+ReferenceResult SampleByReference(std::span<const float> logits, const Position& position,
                                   double uniform, const Params& params);
 
 }  // namespace baton::sampling

@@ -29,8 +29,8 @@ std::vector<float> RandomLogits(std::mt19937& random, size_t size, float deviati
 
 Sample SampleOk(std::span<const float> logits, std::span<const TokenId> history, uint32_t index,
                 const Params& params) {
-  const auto sample =
-      SampleToken(logits, static_cast<uint32_t>(logits.size()), history, index, params);
+  const auto sample = SampleToken(logits, static_cast<uint32_t>(logits.size()),
+                                  {.tokens = history, .output_index = index}, params);
   EXPECT_TRUE(sample.ok()) << sample.status();
   return sample.ok() ? *sample : Sample();
 }
@@ -68,11 +68,16 @@ TEST(SampleToken, EqualsTheReference) {
             const Params params{.temperature = temperature,
                                 .top_k = top_k,
                                 .top_p = top_p,
+                                .min_p = random() % 2 == 0 ? 0.0f : 0.02f,
+                                .typical_p = random() % 2 == 0 ? 1.0f : 0.8f,
                                 .seed = random(),
-                                .repetition_penalty = random() % 2 == 0 ? 1.0f : 1.3f};
-            const auto index = static_cast<uint32_t>(random() % 100);
+                                .repetition_penalty = random() % 2 == 0 ? 1.0f : 1.3f,
+                                .presence_penalty = random() % 2 == 0 ? 0.0f : 0.7f,
+                                .frequency_penalty = random() % 2 == 0 ? 0.0f : -0.4f};
+            const auto index = static_cast<uint32_t>(random() % 40);
             const ReferenceResult expected =
-                SampleByReference(logits, history, CounterUniform(params.seed, 0, index), params);
+                SampleByReference(logits, {.tokens = history, .output_index = index},
+                                  CounterUniform(params.seed, 0, index), params);
             ++compared;
             if (expected.margin < 1e-6) {
               ++near;
@@ -181,7 +186,8 @@ TEST(SampleToken, PaddedIdsAreNeverPicked) {
   for (size_t i = 100; i < 130; ++i) logits[i] = 1000;
   logits[120] = std::numeric_limits<float>::quiet_NaN();
   for (uint32_t i = 0; i < 1000; ++i) {
-    const auto sample = SampleToken(logits, 100, {}, i, {.temperature = 2, .logprobs = 20});
+    const auto sample =
+        SampleToken(logits, 100, {.output_index = i}, {.temperature = 2, .logprobs = 20});
     ASSERT_TRUE(sample.ok());
     ASSERT_LT(sample->token, 100u);
     EXPECT_NEAR(sample->logprobs->logprob, -std::log(100.0), 1e-6);
@@ -198,7 +204,7 @@ TEST(SampleToken, NanOrInfiniteLogitIsInternal) {
         logits[at] = bad;
         for (float temperature : {0.0f, 1.0f}) {
           EXPECT_EQ(
-              SampleToken(logits, static_cast<uint32_t>(size), {}, 0, {.temperature = temperature})
+              SampleToken(logits, static_cast<uint32_t>(size), {}, {.temperature = temperature})
                   .status()
                   .code(),
               absl::StatusCode::kInternal);

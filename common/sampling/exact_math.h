@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementary functions with the same bits on every machine; the C library's
+// last bits depend on the CPU.
+#pragma once
+
+namespace baton::sampling {
+
+// Natural logarithm, to 3e-16 of its value or of 1. REQUIRES: x is positive,
+// finite and normal.
+double ExactLog(double x);
+
+// The weight of a logit: exp((logit - max) * scale), rounded to a multiple of
+// 2^-35. Sums of up to 2^18 weights are exact in double, so they do not depend
+// on the order of addition.
+// REQUIRES: logit <= max, scale > 0, all finite. Error below 2e-7 of the exact
+// value times 1 plus the exponent's size, plus 2^-36.
+float ExactWeight(float logit, float max, float scale);
+
+}  // namespace baton::sampling

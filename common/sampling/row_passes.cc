@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/sampling/row_passes.h"
+
+namespace baton::sampling {
+
+namespace avx2 {
+const RowPasses& Passes(const char* isa);
+}
+namespace baseline {
+const RowPasses& Passes(const char* isa);
+}
+
+const std::vector<const RowPasses*>& AllRowPasses() {
+  static const std::vector<const RowPasses*> all = [] {
+    std::vector<const RowPasses*> list;
+#ifdef BATON_ROW_PASSES_AVX2
+    if (__builtin_cpu_supports("avx2")) list.push_back(&avx2::Passes("avx2"));
+#endif
+    list.push_back(&baseline::Passes("baseline"));
+    return list;
+  }();
+  return all;
+}
+
+const RowPasses& BestRowPasses() { return *AllRowPasses().front(); }
+
+}  // namespace baton::sampling
