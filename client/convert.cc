@@ -20,6 +20,14 @@ v1::Path ToProto(Path path) {
   return v1::PATH_UNSPECIFIED;
 }
 
+std::optional<v1::SamplingPreset> PresetFrom(const std::string& name) {
+  if (name.empty()) return v1::SAMPLING_PRESET_UNSPECIFIED;
+  if (name == "greedy") return v1::SAMPLING_PRESET_GREEDY;
+  if (name == "chatglm2") return v1::SAMPLING_PRESET_CHATGLM2;
+  if (name == "llama2") return v1::SAMPLING_PRESET_LLAMA2;
+  return std::nullopt;
+}
+
 void FillSampling(const Request& request, v1::SamplingParams* sampling) {
   if (request.temperature) sampling->set_temperature(*request.temperature);
   if (request.top_k) sampling->set_top_k(*request.top_k);
@@ -27,6 +35,16 @@ void FillSampling(const Request& request, v1::SamplingParams* sampling) {
   if (request.seed) sampling->set_seed(*request.seed);
   if (request.repetition_penalty) sampling->set_repetition_penalty(*request.repetition_penalty);
   if (request.logprobs) sampling->set_logprobs(*request.logprobs);
+  if (request.min_p) sampling->set_min_p(*request.min_p);
+  if (request.typical_p) sampling->set_typical_p(*request.typical_p);
+  if (request.presence_penalty) sampling->set_presence_penalty(*request.presence_penalty);
+  if (request.frequency_penalty) sampling->set_frequency_penalty(*request.frequency_penalty);
+  sampling->mutable_logit_bias()->insert(request.logit_bias.begin(), request.logit_bias.end());
+  for (const std::string& word : request.bad_words) sampling->add_bad_words(word);
+  for (const auto& ids : request.bad_token_sequences) {
+    sampling->add_bad_token_sequences()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  sampling->set_preset(PresetFrom(request.preset).value_or(v1::SAMPLING_PRESET_UNSPECIFIED));
 }
 
 void FillStop(const Request& request, v1::StopParams* stop) {
@@ -34,6 +52,14 @@ void FillStop(const Request& request, v1::StopParams* stop) {
   for (const std::string& text : request.stop) stop->add_stop(text);
   for (uint32_t id : request.stop_token_ids) stop->add_stop_token_ids(id);
   if (request.ignore_eos) stop->set_ignore_eos(true);
+  if (request.min_tokens) stop->set_min_tokens(*request.min_tokens);
+  for (const auto& ids : request.stop_sequences) {
+    stop->add_stop_sequences()->mutable_ids()->Add(ids.begin(), ids.end());
+  }
+  if (request.include_stop) stop->set_include_stop(true);
+  if (request.time_limit) {
+    stop->set_time_limit_ms(static_cast<uint32_t>(request.time_limit->count()));
+  }
 }
 
 // What GenerateRequest and ChatRequest have in common.
@@ -75,6 +101,12 @@ const char* ReasonName(v1::FinishReason reason) {
       return "length";
     case v1::FINISH_REASON_STOP_TEXT:
       return "stop_text";
+    case v1::FINISH_REASON_STOP_SEQUENCE:
+      return "stop_sequence";
+    case v1::FINISH_REASON_CONTEXT:
+      return "context";
+    case v1::FINISH_REASON_TIME:
+      return "time";
     default:
       return "unknown";
   }
@@ -107,6 +139,16 @@ Status CheckText(const Request& request) {
   }
   for (size_t i = 0; i < request.stop.size(); ++i) {
     if (!TextOk("stop.stop[" + std::to_string(i) + "]", request.stop[i], &status)) return status;
+  }
+  for (size_t i = 0; i < request.bad_words.size(); ++i) {
+    const std::string field = "sampling.bad_words[" + std::to_string(i) + "]";
+    if (!TextOk(field, request.bad_words[i], &status)) return status;
+  }
+  if (!PresetFrom(request.preset).has_value()) {
+    status.code = StatusCode::kInvalidArgument;
+    status.field = "sampling.preset";
+    status.message = "sampling.preset is \"" + request.preset +
+                     "\"; it must be \"greedy\", \"chatglm2\" or \"llama2\"";
   }
   return status;
 }
@@ -176,6 +218,8 @@ TokenEvent FromProto(const v1::Tokens& tokens) {
 void FillFinished(const v1::Finished& finished, Result* result) {
   result->finish_reason = ReasonName(finished.reason());
   result->matched_stop = finished.matched_stop();
+  result->matched_token_ids.assign(finished.matched_token_ids().begin(),
+                                   finished.matched_token_ids().end());
   result->prompt_tokens = finished.usage().prompt_tokens();
   result->cached_prompt_tokens = finished.usage().cached_prompt_tokens();
   result->completion_tokens = finished.usage().completion_tokens();

@@ -37,6 +37,7 @@ void Dispatcher::Submit(Submission submission, absl::Time now) {
   request.out = std::move(submission.out);
   request.arrival = submission.arrival;
   request.deadline = submission.deadline;
+  if (request.spec->time_limit) request.time_end = request.arrival + *request.spec->time_limit;
   if (draining_) {
     const auto status =
         rpc::Retry(absl::StatusCode::kUnavailable, "this router is shutting down; ask another",
@@ -51,7 +52,7 @@ void Dispatcher::Submit(Submission submission, absl::Time now) {
   }
   const absl::Status queued = queue_.Push(request.key, request.spec->prompt.size());
   if (!queued.ok()) return End(request, queued, now);
-  Arm(request.deadline);
+  Arm(std::min(request.deadline, request.time_end));
   Arm(now + kStallCheck);
   Pump(now);
 }
@@ -129,6 +130,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->mutable_prompt_ids()->Add(request.spec->prompt.begin(), request.spec->prompt.end());
   *assign->mutable_sampling() = request.spec->sampling;
   assign->set_max_tokens(request.spec->max_tokens);
+  assign->set_min_tokens(request.spec->min_tokens);
   assign->mutable_stop_token_ids()->Add(request.spec->stop_tokens.begin(),
                                         request.spec->stop_tokens.end());
   if (request.deadline != absl::InfiniteFuture()) {
@@ -196,10 +198,21 @@ void Dispatcher::SendEvents(Request& request, absl::Time now) {
   }
 }
 
+// The request's own limit: what there is is the answer.
+void Dispatcher::EndInTime(Request& request, absl::Time now) {
+  if (request.generation == nullptr || !request.generation->EndInTime(now)) {
+    return End(request,
+               absl::DeadlineExceededError("stop.time_limit_ms is over before the first token"),
+               now);
+  }
+  SendEvents(request, now);
+}
+
 void Dispatcher::Tick(absl::Time now) {
   if (now < next_wake_) return;
   next_wake_ = absl::InfiniteFuture();
   std::vector<std::pair<RequestKey, absl::Status>> ending;
+  std::vector<RequestKey> out_of_time;
   for (const auto& [key, request] : requests_) {
     absl::Status status = request.out->Check(now);
     if (status.ok() && request.deadline <= now) {
@@ -207,10 +220,12 @@ void Dispatcher::Tick(absl::Time now) {
                                                ? "the deadline passed in the queue"
                                                : "the deadline passed");
     }
+    if (status.ok() && request.time_end <= now) out_of_time.push_back(key);
     if (!status.ok()) ending.emplace_back(key, std::move(status));
-    Arm(std::min(request.deadline, now + kStallCheck));
+    Arm(std::min({request.deadline, request.time_end, now + kStallCheck}));
   }
   for (const auto& [key, status] : ending) End(requests_.at(key), status, now);
+  for (RequestKey key : out_of_time) EndInTime(requests_.at(key), now);
 
   std::vector<std::pair<LinkId, absl::Status>> lost;
   for (const auto& [id, worker] : directory_.workers()) {

@@ -84,7 +84,8 @@ class Dispatcher final {
     std::shared_ptr<const ServedModel> model;
     std::shared_ptr<ResponseStream> out;
     absl::Time arrival, deadline;
-    std::optional<absl::Time> missing_since;  // no worker of a role, since then
+    absl::Time time_end = absl::InfiniteFuture();  // of its own time limit
+    std::optional<absl::Time> missing_since;       // no worker of a role, since then
     SequenceKey prefill_key = 0, decode_key = 0;
     std::vector<v1::HandoffEndpoint> endpoints;
     std::string handoff_key;
@@ -102,6 +103,7 @@ class Dispatcher final {
   void CancelAssignment(SequenceKey key, absl::Time now);
   void SendCancel(LinkId worker, SequenceKey key, absl::Time now);
   void End(Request& request, const absl::Status& status, absl::Time now);
+  void EndInTime(Request& request, absl::Time now);
   void SendEvents(Request& request, absl::Time now);
 
   void OnHello(Worker& worker, const v1::Hello& hello, absl::Time now);

@@ -12,8 +12,18 @@ namespace {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-bool Contains(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+TextRules RulesOf(const ValidatedRequest& request, const ServedModel& model) {
+  TextRules rules;
+  rules.stops = request.stops;
+  rules.stop_sequences = request.stop_sequences;
+  rules.include_stop = request.include_stop;
+  rules.min_tokens = request.min_tokens;
+  // An end token is no text, even in a vocabulary that spells it out.
+  rules.silent = model.end_tokens;
+  if (!request.include_stop) {
+    rules.silent.insert(rules.silent.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+  }
+  return rules;
 }
 
 }  // namespace
@@ -26,7 +36,7 @@ Generation::Generation(std::shared_ptr<const ValidatedRequest> request,
       arrival_(arrival),
       route_(std::move(route)),
       metrics_(metrics),
-      text_(model_->tokenizer.get(), request_->stops),
+      text_(model_->tokenizer.get(), RulesOf(*request_, *model_)),
       decode_next_(route_.prefill_worker.empty() ? 0 : 1) {}
 
 void Generation::OnStarted(const v1::PrefillStarted& started) {
@@ -104,13 +114,13 @@ void Generation::Append(const v1::SequenceTokens& tokens, absl::Time now) {
       *out->add_logprobs() = tokens.logprobs(static_cast<int>(count));
     }
     ++count;
-    // An end token is no text, even in a vocabulary that spells it out.
-    if (!Contains(model_->end_tokens, id)) out->mutable_text()->append(text_.Push(id));
-    if (text_.matched_stop().has_value()) break;
+    last_id_ = id;
+    out->mutable_text()->append(text_.Push(id));
+    if (text_.matched()) break;
   }
   next_index_ += count;
   Observe(count, now);
-  if (text_.matched_stop().has_value()) Finish(v1::FINISH_REASON_STOP_TEXT, now);
+  if (text_.matched()) Finish(v1::FINISH_REASON_STOP_TEXT, now);
 }
 
 void Generation::Observe(uint32_t count, absl::Time now) {
@@ -145,11 +155,7 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
     OpenTokens()->mutable_text()->append(rest);
   }
   v1::Finished* finished = events_.emplace_back().mutable_finished();
-  if (text_.matched_stop().has_value()) {
-    reason = v1::FINISH_REASON_STOP_TEXT;
-    finished->set_matched_stop(*text_.matched_stop());
-  }
-  finished->set_reason(reason);
+  SetReason(reason, finished);
   v1::Usage* usage = finished->mutable_usage();
   usage->set_prompt_tokens(static_cast<uint32_t>(request_->prompt.size()));
   usage->set_cached_prompt_tokens(cached_prompt_tokens_);
@@ -159,6 +165,28 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   route->set_prefill_worker(route_.prefill_worker);
   route->set_decode_worker(route_.decode_worker);
   route->set_transport(transport_);
+}
+
+void Generation::SetReason(v1::FinishReason reason, v1::Finished* finished) const {
+  if (text_.matched_stop().has_value()) {
+    reason = v1::FINISH_REASON_STOP_TEXT;
+    finished->set_matched_stop(*text_.matched_stop());
+  } else if (text_.matched_sequence().has_value()) {
+    reason = v1::FINISH_REASON_STOP_SEQUENCE;
+    finished->mutable_matched_token_ids()->Add(text_.matched_sequence()->begin(),
+                                               text_.matched_sequence()->end());
+  } else if (reason == v1::FINISH_REASON_STOP) {
+    finished->add_matched_token_ids(last_id_);
+  } else if (reason == v1::FINISH_REASON_LENGTH && request_->ends_at_context) {
+    reason = v1::FINISH_REASON_CONTEXT;
+  }
+  finished->set_reason(reason);
+}
+
+bool Generation::EndInTime(absl::Time now) {
+  if (next_index_ == 0) return false;
+  Finish(v1::FINISH_REASON_TIME, now);
+  return true;
 }
 
 // Start times come from the workers' clocks: on another host they may be off,

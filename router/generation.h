@@ -42,6 +42,9 @@ class Generation final {
   // A worker's own error, when it ended with one.
   absl::Status OnEnd(Source source, const v1::SequenceEnd& end, absl::Time now);
 
+  // Ends with what there is. False, and nothing happens, before the first token.
+  bool EndInTime(absl::Time now);
+
   // Events since the last call, in order.
   std::vector<v1::GenerateResponse> TakeEvents();
   // Finished is among the events; nothing follows.
@@ -57,6 +60,7 @@ class Generation final {
   void Observe(uint32_t count, absl::Time now);
   void ReplayEarly(absl::Time now);
   void Finish(v1::FinishReason reason, absl::Time now);
+  void SetReason(v1::FinishReason reason, v1::Finished* finished) const;
   v1::Tokens* OpenTokens();
   void FillTiming(absl::Time now, v1::Timing* timing) const;
 
@@ -80,6 +84,7 @@ class Generation final {
   uint32_t cached_prompt_tokens_ = 0;
   int64_t start_us_ = 0, prefill_end_us_ = 0, first_step_us_ = 0;
   absl::Time first_token_, last_token_;
+  TokenId last_id_ = 0;
 };
 
 }  // namespace baton::router

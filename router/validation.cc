@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/validation.h"
 
-#include <cmath>
-#include <limits>
 #include <random>
 #include <utility>
 
@@ -11,21 +9,15 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
+#include "router/generation_params.h"
 
 namespace baton::router {
 namespace {
 
-using google::protobuf::RepeatedField;
 using google::protobuf::RepeatedPtrField;
 
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxMessages = 4096;
-constexpr int kMaxStops = 16;
-constexpr size_t kMaxStopBytes = 256;
-constexpr int kMaxStopTokens = 64;
-constexpr uint32_t kMaxLogprobs = 20;
-constexpr float kMaxTemperature = 100;
-constexpr float kMaxRepetitionPenalty = 10;
 constexpr uint32_t kDefaultMaxTokens = 512;
 constexpr size_t kMaxTenantBytes = 128;
 // A text longer than this many bytes per token of context cannot fit, and is
@@ -41,79 +33,6 @@ absl::Status CheckModel(const std::string& name, const ServedModel& model) {
   if (name.empty() || name == model.name) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
       "model \"", name, "\" is not served here; the served model is \"", model.name, "\""));
-}
-
-absl::Status CheckIds(std::string_view field, const RepeatedField<uint32_t>& ids,
-                      const ServedModel& model) {
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= model.vocabulary) {
-      return rpc::BadField(
-          absl::StrCat(std::string(field), "[", i, "]"),
-          absl::StrCat("is ", ids[i], "; the vocabulary has ", model.vocabulary, " tokens"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// `low_open`: the lower bound itself is refused. False for NaN.
-absl::Status CheckRange(std::string_view field, float value, bool low_open, float high) {
-  if ((low_open ? value > 0 : value >= 0) && value <= high) return absl::OkStatus();
-  return rpc::BadField(
-      field, absl::StrFormat("is %g; it must be in %c0, %g]", value, low_open ? '(' : '[', high));
-}
-
-absl::Status SetSampling(const v1::SamplingParams& in, v1::SamplingParams& out) {
-  out.set_temperature(in.has_temperature() ? in.temperature() : 0);
-  out.set_top_k(in.top_k());
-  out.set_top_p(in.has_top_p() ? in.top_p() : 1);
-  out.set_seed(in.has_seed() ? in.seed() : Random64());
-  out.set_repetition_penalty(in.has_repetition_penalty() ? in.repetition_penalty() : 1);
-  if (in.has_logprobs()) out.set_logprobs(in.logprobs());
-  BATON_RETURN_IF_ERROR(
-      CheckRange("sampling.temperature", out.temperature(), false, kMaxTemperature));
-  BATON_RETURN_IF_ERROR(CheckRange("sampling.top_p", out.top_p(), true, 1));
-  BATON_RETURN_IF_ERROR(CheckRange("sampling.repetition_penalty", out.repetition_penalty(), true,
-                                   kMaxRepetitionPenalty));
-  if (out.top_k() > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())) {
-    return rpc::BadField("sampling.top_k", absl::StrCat("is ", out.top_k(), "; the limit is ",
-                                                        std::numeric_limits<int32_t>::max()));
-  }
-  if (out.logprobs() > kMaxLogprobs) {
-    return rpc::BadField("sampling.logprobs",
-                         absl::StrCat("is ", out.logprobs(), "; the limit is ", kMaxLogprobs));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetStops(const v1::StopParams& in, const ServedModel& model, ValidatedRequest& out) {
-  if (in.stop_size() > kMaxStops) {
-    return rpc::BadField("stop.stop",
-                         absl::StrCat("has ", in.stop_size(), " texts; the limit is ", kMaxStops));
-  }
-  if (in.stop_size() > 0 && model.tokenizer == nullptr) {
-    return rpc::BadField("stop.stop", absl::StrCat("needs a tokenizer, and model \"", model.name,
-                                                   "\" has none; use stop_token_ids"));
-  }
-  for (int i = 0; i < in.stop_size(); ++i) {
-    const size_t bytes = in.stop(i).size();
-    if (bytes == 0 || bytes > kMaxStopBytes) {
-      return rpc::BadField(
-          absl::StrCat("stop.stop[", i, "]"),
-          absl::StrCat("has ", bytes, " bytes; it must have 1 to ", kMaxStopBytes));
-    }
-    out.stops.push_back(in.stop(i));
-  }
-  if (in.stop_token_ids_size() > kMaxStopTokens) {
-    return rpc::BadField(
-        "stop.stop_token_ids",
-        absl::StrCat("has ", in.stop_token_ids_size(), " ids; the limit is ", kMaxStopTokens));
-  }
-  BATON_RETURN_IF_ERROR(CheckIds("stop.stop_token_ids", in.stop_token_ids(), model));
-  out.stop_tokens.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
-  if (!in.ignore_eos()) {
-    out.stop_tokens.insert(out.stop_tokens.end(), model.end_tokens.begin(), model.end_tokens.end());
-  }
-  return absl::OkStatus();
 }
 
 absl::Status SetAccount(const std::string& tenant, int32_t priority, ValidatedRequest& out) {
@@ -143,15 +62,12 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
     return rpc::BadField(
         "path", absl::StrCat("is ", static_cast<int>(request.path()), "; it must be 0, 1 or 2"));
   }
-  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0) {
-    return rpc::BadField("stop.max_tokens", "is 0; it must be at least 1");
-  }
   ValidatedRequest out;
   out.request_id =
       !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", Random64());
   out.path = request.path();
   BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
-  BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), out.sampling));
+  BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   return out;
 }
@@ -173,6 +89,11 @@ absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
                      " tokens leaves ", left, " after the prompt's ", prompt.size()));
   }
   out.max_tokens = stop.has_max_tokens() ? stop.max_tokens() : std::min(kDefaultMaxTokens, left);
+  out.ends_at_context = !stop.has_max_tokens() && out.max_tokens == left;
+  if (out.min_tokens > out.max_tokens) {
+    return rpc::BadField("stop.min_tokens", absl::StrCat("is ", out.min_tokens,
+                                                         "; stop.max_tokens is ", out.max_tokens));
+  }
   out.prompt = std::move(prompt);
   return absl::OkStatus();
 }

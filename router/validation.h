@@ -2,10 +2,12 @@
 // Requests as clients send them to requests that can be run.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/types.h"
 #include "router/served_model.h"
@@ -16,11 +18,17 @@ namespace baton::router {
 struct ValidatedRequest {
   std::string request_id;
   std::vector<TokenId> prompt;  // 1 to context - max_tokens ids, each in the vocabulary
-  v1::SamplingParams sampling;  // every field set, but logprobs when not asked for
-  uint32_t max_tokens = 1;
+  // As workers take it: preset and bad_words resolved, every single value set,
+  // but logprobs when not asked for.
+  v1::SamplingParams sampling;
+  uint32_t max_tokens = 1, min_tokens = 0;
+  bool ends_at_context = false;  // max_tokens is what the context leaves
   // The model's end tokens among them unless they are ignored.
   std::vector<TokenId> stop_tokens;
   std::vector<std::string> stops;
+  std::vector<std::vector<TokenId>> stop_sequences;
+  bool include_stop = false;
+  std::optional<absl::Duration> time_limit;
   v1::Path path = v1::PATH_UNSPECIFIED;
   std::string tenant;
   int32_t priority = 0;

@@ -74,11 +74,19 @@ struct Request {
   std::optional<uint64_t> seed;
   std::optional<float> repetition_penalty;
   std::optional<uint32_t> logprobs;
+  std::string preset;  // "greedy", "chatglm2", "llama2"; empty for none
+  std::optional<float> min_p, typical_p, presence_penalty, frequency_penalty;
+  std::vector<std::pair<uint32_t, float>> logit_bias;
+  std::vector<std::string> bad_words;
+  std::vector<std::vector<uint32_t>> bad_token_sequences;
 
-  std::optional<uint32_t> max_tokens;
+  std::optional<uint32_t> max_tokens, min_tokens;
   std::vector<std::string> stop;
   std::vector<uint32_t> stop_token_ids;
+  std::vector<std::vector<uint32_t>> stop_sequences;
   bool ignore_eos = false;
+  bool include_stop = false;
+  std::optional<std::chrono::milliseconds> time_limit;
 
   Path path = Path::kAuto;
   std::string request_id;
@@ -108,8 +116,10 @@ struct Result {
   std::string text;
   std::vector<uint32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;
-  std::string finish_reason;  // "stop", "length", "stop_text"; empty on failure
+  // "stop", "length", "stop_text", "stop_sequence", "context", "time"; empty on failure.
+  std::string finish_reason;
   std::string matched_stop;
+  std::vector<uint32_t> matched_token_ids;
   uint32_t prompt_tokens = 0, cached_prompt_tokens = 0, completion_tokens = 0;
   struct Timing {  // milliseconds
     double queue = 0, prefill = 0, transfer = 0, first_token = 0, decode = 0, total = 0;

@@ -42,6 +42,7 @@ std::unique_ptr<Command> MakeTokenizeCommand(config::CommandLine& line);
 std::unique_ptr<Command> MakeInspectCommand(config::CommandLine& line);
 std::unique_ptr<Command> MakeKvBudgetCommand(config::CommandLine& line);
 std::unique_ptr<Command> MakeMakeModelCommand(config::CommandLine& line);
+std::unique_ptr<Command> MakeSampleCheckCommand(config::CommandLine& line);
 std::unique_ptr<Command> MakeScoreCommand(config::CommandLine& line);
 std::unique_ptr<Command> MakeBenchCommand(config::CommandLine& line);
 

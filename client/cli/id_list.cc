@@ -3,8 +3,11 @@
 
 #include <charconv>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace baton::cli {
 
@@ -26,6 +29,34 @@ absl::StatusOr<std::vector<uint32_t>> ParseIdList(std::string_view flag, std::st
     begin = end;
   }
   return ids;
+}
+
+absl::StatusOr<std::vector<std::vector<uint32_t>>> ParseIdLists(
+    std::string_view flag, const std::vector<std::string>& texts) {
+  std::vector<std::vector<uint32_t>> lists;
+  for (const std::string& text : texts) {
+    BATON_ASSIGN_OR_RETURN(lists.emplace_back(), ParseIdList(flag, text));
+  }
+  return lists;
+}
+
+absl::StatusOr<std::vector<std::pair<uint32_t, float>>> ParseBiases(std::string_view flag,
+                                                                    std::string_view text) {
+  std::vector<std::pair<uint32_t, float>> biases;
+  const std::vector<std::string> pieces = absl::StrSplit(
+      absl::string_view(text.data(), text.size()), absl::ByAnyChar(", "), absl::SkipEmpty());
+  for (const std::string& piece : pieces) {
+    const std::vector<std::string> parts = absl::StrSplit(piece, '=');
+    uint32_t id = 0;
+    float bias = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &id) ||
+        !absl::SimpleAtof(parts[1], &bias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", std::string(flag), ": \"", piece, "\" is not ID=NUMBER"));
+    }
+    biases.emplace_back(id, bias);
+  }
+  return biases;
 }
 
 std::string JoinIds(const std::vector<uint32_t>& ids) { return absl::StrJoin(ids, ","); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,14 @@ namespace baton::cli {
 absl::StatusOr<std::vector<uint32_t>> ParseIdList(std::string_view flag, std::string_view text);
 
 // "1,2,3".
+// Several such lists.
+absl::StatusOr<std::vector<std::vector<uint32_t>>> ParseIdLists(
+    std::string_view flag, const std::vector<std::string>& texts);
+
+// "15=-2.5, 7=10": pairs of id and number.
+absl::StatusOr<std::vector<std::pair<uint32_t, float>>> ParseBiases(std::string_view flag,
+                                                                    std::string_view text);
+
 std::string JoinIds(const std::vector<uint32_t>& ids);
 
 }  // namespace baton::cli

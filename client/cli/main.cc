@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   commands.push_back(cli::MakeKvBudgetCommand(line));
   commands.push_back(cli::MakeMakeModelCommand(line));
   commands.push_back(cli::MakeScoreCommand(line));
+  commands.push_back(cli::MakeSampleCheckCommand(line));
   commands.push_back(cli::MakeBenchCommand(line));
   if (const std::optional<int> code = line.Parse(argc, argv)) return *code;
   for (const std::unique_ptr<cli::Command>& command : commands) {

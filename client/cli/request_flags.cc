@@ -54,6 +54,12 @@ void SamplingFlags::Register(config::CommandLine& line) {
   line.Add("Answer", "max-tokens", &max_tokens_, "Most tokens to generate");
   line.Add("Answer", "stop", &stop_, "Ends before this text; may be given several times");
   line.Add("Answer", "stop-token-ids", &stop_token_ids_, "Ends after any of these tokens: 1,2");
+  line.Add("Answer", "min-tokens", &min_tokens_, "Least tokens to generate");
+  line.Add("Answer", "stop-sequence", &stop_sequences_,
+           "Ends before this run of tokens: 1,2; may be given several times");
+  line.Add("Answer", "include-stop", &include_stop_, "Keeps the text that ended the answer");
+  line.Add("Answer", "time-limit", &time_limit_,
+           "Ends with what there is after this time: 500ms, 30s");
   line.Add("Answer", "ignore-eos", &ignore_eos_, "Goes on after the model's own end tokens");
   line.Add("Answer", "logprobs", &logprobs_,
            "Log-probability of each token, with this many alternatives (0 to 20)");
@@ -62,6 +68,21 @@ void SamplingFlags::Register(config::CommandLine& line) {
   line.Add("Sampling", "top-p", &top_p_, "Draws from the smallest set that reaches top-p");
   line.Add("Sampling", "seed", &seed_, "Equal seeds give equal answers");
   line.Add("Sampling", "repetition-penalty", &repetition_penalty_, "Over 1: repeats less");
+  line.Add("Sampling", "min-p", &min_p_,
+           "Draws from tokens of at least min-p times the highest probability");
+  line.Add("Sampling", "typical-p", &typical_p_,
+           "Draws from the most typical tokens that reach typical-p");
+  line.Add("Sampling", "presence-penalty", &presence_penalty_,
+           "Over 0: fewer tokens that the answer has already");
+  line.Add("Sampling", "frequency-penalty", &frequency_penalty_,
+           "Over 0: fewer tokens that the answer has often");
+  line.Add("Sampling", "logit-bias", &logit_bias_, "Added to logits of tokens: 15=-2.5,7=10");
+  line.Add("Sampling", "bad-word", &bad_words_,
+           "Text that is not produced; may be given several times");
+  line.Add("Sampling", "bad-token-ids", &bad_token_ids_,
+           "Run of tokens that is not produced: 1,2; may be given several times");
+  line.Add("Sampling", "preset", &preset_,
+           "greedy, chatglm2 (temperature 0.8, top-p 0.8) or llama2 (0.6, 0.9); other flags win");
   line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
   line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
                  "split: prefill worker, then decode worker; local: decode worker alone");
@@ -79,14 +100,34 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   request->logprobs = logprobs_;
   request->max_tokens = max_tokens_;
   request->seed = seed_;
-  request->stop = stop_;
-  request->ignore_eos = ignore_eos_;
   request->tenant = tenant_;
   request->priority = priority_;
-  BATON_ASSIGN_OR_RETURN(request->stop_token_ids, ParseIdList("stop-token-ids", stop_token_ids_));
+  request->min_p = ToFloat(min_p_);
+  request->typical_p = ToFloat(typical_p_);
+  request->presence_penalty = ToFloat(presence_penalty_);
+  request->frequency_penalty = ToFloat(frequency_penalty_);
+  request->bad_words = bad_words_;
+  request->preset = preset_;
+  BATON_ASSIGN_OR_RETURN(request->logit_bias, ParseBiases("logit-bias", logit_bias_));
+  BATON_ASSIGN_OR_RETURN(request->bad_token_sequences,
+                         ParseIdLists("bad-token-ids", bad_token_ids_));
+  BATON_RETURN_IF_ERROR(ApplyStops(request));
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {
-    BATON_ASSIGN_OR_RETURN(request->deadline, ParseDeadline(*deadline_));
+    BATON_ASSIGN_OR_RETURN(request->deadline, ParseDuration("deadline", *deadline_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SamplingFlags::ApplyStops(Request* request) const {
+  request->min_tokens = min_tokens_;
+  request->stop = stop_;
+  request->ignore_eos = ignore_eos_;
+  request->include_stop = include_stop_;
+  BATON_ASSIGN_OR_RETURN(request->stop_token_ids, ParseIdList("stop-token-ids", stop_token_ids_));
+  BATON_ASSIGN_OR_RETURN(request->stop_sequences, ParseIdLists("stop-sequence", stop_sequences_));
+  if (time_limit_) {
+    BATON_ASSIGN_OR_RETURN(request->time_limit, ParseDuration("time-limit", *time_limit_));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
@@ -76,18 +77,49 @@ absl::Status SetIds(const std::string& key, const Json& value, std::vector<uint3
   return absl::OkStatus();
 }
 
-absl::Status SetStop(const std::string& key, const Json& value, Request* request) {
-  request->stop.clear();
+absl::Status SetTexts(const std::string& key, const Json& value, std::vector<std::string>* out) {
+  out->clear();
   if (value.is_string()) {
-    request->stop.push_back(value.get<std::string>());
+    out->push_back(value.get<std::string>());
     return absl::OkStatus();
   }
   if (!value.is_array()) return Wrong(key, "a string or a list of strings", value);
   for (size_t i = 0; i < value.size(); ++i) {
     std::string text;
     BATON_RETURN_IF_ERROR(SetString(absl::StrCat(key, "[", i, "]"), value[i], &text));
-    request->stop.push_back(std::move(text));
+    out->push_back(std::move(text));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SetIdLists(const std::string& key, const Json& value,
+                        std::vector<std::vector<uint32_t>>* out) {
+  if (!value.is_array()) return Wrong(key, "a list of lists of token ids", value);
+  out->clear();
+  for (size_t i = 0; i < value.size(); ++i) {
+    BATON_RETURN_IF_ERROR(SetIds(absl::StrCat(key, "[", i, "]"), value[i], &out->emplace_back()));
+  }
+  return absl::OkStatus();
+}
+
+// {"15": -2.5}: JSON's keys are strings.
+absl::Status SetBiases(const std::string& key, const Json& value,
+                       std::vector<std::pair<uint32_t, float>>* out) {
+  if (!value.is_object()) return Wrong(key, "an object of token ids and numbers", value);
+  out->clear();
+  for (const auto& [name, bias] : value.items()) {
+    uint32_t id = 0;
+    if (!absl::SimpleAtoi(name, &id) || !bias.is_number()) {
+      return Wrong(absl::StrCat(key, "[\"", name, "\"]"), "a number for a token id", bias);
+    }
+    out->emplace_back(id, bias.get<float>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetBool(const std::string& key, const Json& value, bool* out) {
+  if (!value.is_boolean()) return Wrong(key, "true or false", value);
+  *out = value.get<bool>();
   return absl::OkStatus();
 }
 
@@ -139,12 +171,6 @@ absl::Status SetMessages(const std::string&, const Json& value, Request* request
   return absl::OkStatus();
 }
 
-absl::Status SetIgnoreEos(const std::string& key, const Json& value, Request* request) {
-  if (!value.is_boolean()) return Wrong(key, "true or false", value);
-  request->ignore_eos = value.get<bool>();
-  return absl::OkStatus();
-}
-
 absl::Status SetPath(const std::string& key, const Json& value, Request* request) {
   std::string name;
   BATON_RETURN_IF_ERROR(SetString(key, value, &name));
@@ -152,10 +178,11 @@ absl::Status SetPath(const std::string& key, const Json& value, Request* request
   return absl::OkStatus();
 }
 
-absl::Status SetDeadline(const std::string& key, const Json& value, Request* request) {
+absl::Status SetDuration(const std::string& key, const Json& value,
+                         std::optional<std::chrono::milliseconds>* out) {
   std::string text;
   BATON_RETURN_IF_ERROR(SetString(key, value, &text));
-  BATON_ASSIGN_OR_RETURN(request->deadline, ParseDeadline(text));
+  BATON_ASSIGN_OR_RETURN(*out, ParseDuration(key, text));
   return absl::OkStatus();
 }
 
@@ -179,14 +206,26 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       BATON_KEY(repetition_penalty, SetFloat),
       BATON_KEY(logprobs, SetWhole),
       BATON_KEY(max_tokens, SetWhole),
-      {"stop", SetStop},
+      BATON_KEY(min_tokens, SetWhole),
+      BATON_KEY(stop, SetTexts),
       BATON_KEY(stop_token_ids, SetIds),
-      {"ignore_eos", SetIgnoreEos},
+      BATON_KEY(stop_sequences, SetIdLists),
+      BATON_KEY(ignore_eos, SetBool),
+      BATON_KEY(include_stop, SetBool),
+      BATON_KEY(time_limit, SetDuration),
+      BATON_KEY(preset, SetString),
+      BATON_KEY(min_p, SetFloat),
+      BATON_KEY(typical_p, SetFloat),
+      BATON_KEY(presence_penalty, SetFloat),
+      BATON_KEY(frequency_penalty, SetFloat),
+      BATON_KEY(logit_bias, SetBiases),
+      BATON_KEY(bad_words, SetTexts),
+      BATON_KEY(bad_token_sequences, SetIdLists),
       {"path", SetPath},
       BATON_KEY(request_id, SetString),
       BATON_KEY(tenant, SetString),
       {"priority", SetPriority},
-      {"deadline", SetDeadline},
+      BATON_KEY(deadline, SetDuration),
   };
   return *kSetters;
 }
@@ -238,12 +277,14 @@ absl::StatusOr<Path> ParsePath(std::string_view name) {
       absl::StrCat("path must be auto, split or local, got \"", std::string(name), "\""));
 }
 
-absl::StatusOr<std::chrono::milliseconds> ParseDeadline(std::string_view text) {
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(std::string_view name,
+                                                        std::string_view text) {
   absl::Duration duration;
   if (!absl::ParseDuration(std::string(text), &duration) || duration < absl::Milliseconds(1) ||
       duration > absl::Hours(24 * 365)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "deadline must be a time such as \"500ms\" or \"30s\", got \"", std::string(text), "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(name), " must be a time such as \"500ms\" or \"30s\", got \"",
+                     std::string(text), "\""));
   }
   return std::chrono::milliseconds(absl::ToInt64Milliseconds(duration));
 }

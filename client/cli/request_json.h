@@ -25,6 +25,7 @@ absl::StatusOr<std::vector<ChatTurn>> ParseConversation(std::string_view text);
 absl::StatusOr<Path> ParsePath(std::string_view name);
 
 // A duration of the command line and of JSON lines ("500ms", "2s"), above zero.
-absl::StatusOr<std::chrono::milliseconds> ParseDeadline(std::string_view text);
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(std::string_view name,
+                                                        std::string_view text);
 
 }  // namespace baton::cli

@@ -68,6 +68,8 @@ std::string ResultToJson(const Result& result) {
                 {{"prefill_worker", result.prefill_worker},
                  {"decode_worker", result.decode_worker},
                  {"transport", result.transport}}}};
+  if (!result.matched_stop.empty()) json["matched_stop"] = result.matched_stop;
+  if (!result.matched_token_ids.empty()) json["matched_token_ids"] = result.matched_token_ids;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
   return Dump(json);
 }

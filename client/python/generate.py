@@ -22,7 +22,7 @@ def open_stream(stub, args):
     settings = dict(sampling=types_pb2.SamplingParams(temperature=0),
                     stop=types_pb2.StopParams(max_tokens=args.max_tokens))
     if args.prompt_ids:
-        ids = inference_pb2.TokenIds(ids=[int(i) for i in args.question.split(",")])
+        ids = types_pb2.TokenIds(ids=[int(i) for i in args.question.split(",")])
         request = inference_pb2.GenerateRequest(prompt_ids=ids, **settings)
         return stub.Generate(request, timeout=args.timeout)
     message = inference_pb2.ChatMessage(role="user", content=args.question)

@@ -2,12 +2,12 @@
 #include "common/worker/assignment.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
+#include "common/sampling/wire.h"
 #include "common/sched/policy.h"
 
 namespace baton::worker {
@@ -17,15 +17,9 @@ constexpr int kMostStopTokens = 256;
 constexpr int kMostEndpoints = 8;
 constexpr size_t kMostEndpointBytes = 512;
 constexpr size_t kMostRequestIdBytes = 128;
-constexpr uint32_t kMostLogprobs = 20;
 constexpr size_t kMostTenantBytes = 128;
 // Longer deadlines are no deadline; keeps the arithmetic away from overflow.
 constexpr uint64_t kMostDeadlineMs = uint64_t{366} * 24 * 3600 * 1000;
-
-absl::Status CheckRange(std::string_view field, double value, bool inside, std::string_view range) {
-  if (inside) return absl::OkStatus();
-  return rpc::BadField(field, absl::StrCat("must be in ", std::string(range), ", is ", value));
-}
 
 absl::StatusOr<engine::Role> RoleFrom(v1::Assign::Role role, WorkerRole worker) {
   switch (role) {
@@ -45,27 +39,12 @@ absl::StatusOr<engine::Role> RoleFrom(v1::Assign::Role role, WorkerRole worker) 
                                             " worker does not take role ", static_cast<int>(role)));
 }
 
-absl::StatusOr<sampling::Params> ParamsFrom(const v1::SamplingParams& wire) {
-  sampling::Params params;
-  params.temperature = wire.temperature();
-  params.top_k = wire.top_k();
-  if (wire.has_top_p()) params.top_p = wire.top_p();
-  params.seed = wire.seed();
-  if (wire.has_repetition_penalty()) params.repetition_penalty = wire.repetition_penalty();
-  if (wire.has_logprobs()) params.logprobs = wire.logprobs();
-
-  // Comparisons are written so that NaN fails them.
-  BATON_RETURN_IF_ERROR(CheckRange("sampling.temperature", params.temperature,
-                                   params.temperature >= 0 && params.temperature <= 100,
-                                   "[0, 100]"));
-  BATON_RETURN_IF_ERROR(
-      CheckRange("sampling.top_p", params.top_p, params.top_p > 0 && params.top_p <= 1, "(0, 1]"));
-  BATON_RETURN_IF_ERROR(CheckRange("sampling.repetition_penalty", params.repetition_penalty,
-                                   params.repetition_penalty > 0 && params.repetition_penalty <= 10,
-                                   "(0, 10]"));
-  const uint32_t logprobs = params.logprobs.value_or(0);
-  BATON_RETURN_IF_ERROR(
-      CheckRange("sampling.logprobs", logprobs, logprobs <= kMostLogprobs, "[0, 20]"));
+absl::StatusOr<sampling::Params> ParamsFrom(const v1::Assign& assign) {
+  sampling::Params params = sampling::ParamsFromWire(assign.sampling());
+  params.min_tokens = assign.min_tokens();
+  if (const auto bad = sampling::FindBadParam(params)) {
+    return rpc::BadField(absl::StrCat("sampling.", bad->field), bad->problem);
+  }
   return params;
 }
 
@@ -77,6 +56,10 @@ absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
     return rpc::BadField("max_tokens",
                          absl::StrCat("prompt (", prompt, ") and max_tokens (", assign.max_tokens(),
                                       ") exceed the context of ", limits.context_tokens));
+  }
+  if (assign.min_tokens() > assign.max_tokens()) {
+    return rpc::BadField("min_tokens", absl::StrCat("is ", assign.min_tokens(), "; max_tokens is ",
+                                                    assign.max_tokens()));
   }
   if (assign.stop_token_ids_size() > kMostStopTokens) {
     return rpc::BadField("stop_token_ids", absl::StrCat("must be at most ", kMostStopTokens,
@@ -128,7 +111,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   }
   BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
   BATON_RETURN_IF_ERROR(CheckHandoff(assign));
-  BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign.sampling()));
+  BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign));
   spec.request_id = assign.request_id();
   spec.prompt.assign(assign.prompt_ids().begin(), assign.prompt_ids().end());
   spec.max_tokens = assign.max_tokens();

@@ -190,6 +190,20 @@ TEST(Command, ScoresWithTheEmbeddedModel) {
   for (size_t i = 1; i < 5; ++i) EXPECT_LT(json["token_logprobs"][i].get<double>(), 0);
 }
 
+TEST(Command, SampleCheckShowsEachStepOfTheChain) {
+  ChildProcess baton =
+      Baton({"sample-check", "--model", "embedded", "--prompt-ids", "641,643,494,551,541",
+             "--temperature", "2", "--top-k", "3", "--logit-bias", "7=-1", "--top", "2", "--json"});
+  ASSERT_EQ(baton.Wait(), 0) << baton.error();
+  const Json json = Json::parse(baton.output());
+  std::vector<std::string> names;
+  for (const Json& step : json["steps"]) names.push_back(step["step"]);
+  EXPECT_THAT(names, ::testing::ElementsAre("model", "logit bias", "temperature", "top-k"));
+  EXPECT_EQ(json["steps"][3]["kept"], 3);
+  EXPECT_EQ(json["steps"][3]["top"].size(), 2u);
+  EXPECT_GT(json["steps"][0]["top"][0]["probability"], json["steps"][2]["top"][0]["probability"]);
+}
+
 TEST(Command, BenchPrintsThePeersKeys) {
   ChildProcess baton = Baton({"bench", "model", "--model", "embedded", "--threads", "1", "--pp",
                               "8", "--tg", "2", "--batch", "1,2", "--reps", "1", "--json"});

@@ -391,6 +391,73 @@ TEST_F(DispatcherTest, FallBackToLocalIsCounted) {
 
 // --- Stops and text ---
 
+TEST_F(DispatcherTest, StopSequenceEndsTheStreamAndIsNamed) {
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.stop_sequences = {{'b', 'c'}};
+  const auto d = AttachDecode();
+  const auto client = Submit(request);
+  const uint64_t key = d->assigns[0].sequence_key();
+  Say(kD, Step().Tokens(key, 0, {'a', 'b'}));
+  EXPECT_EQ(client->text, "a");
+  Say(kD, Step().Tokens(key, 2, {'c', 'd'}));
+  EXPECT_TRUE(client->status().ok());
+  EXPECT_EQ(client->text, "a");
+  EXPECT_EQ(client->ids.size(), 3u);
+  const v1::Finished& finished = client->finished[0];
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_STOP_SEQUENCE);
+  ASSERT_EQ(finished.matched_token_ids_size(), 2);
+  EXPECT_EQ(finished.matched_token_ids(1), uint32_t{'c'});
+  EXPECT_EQ(d->cancels, std::vector<uint64_t>{key});
+}
+
+TEST_F(DispatcherTest, StopTokenHasNoTextUnlessAskedForAndIsNamed) {
+  const auto d = AttachDecode();
+  for (bool include : {false, true}) {
+    ValidatedRequest request = Request(v1::PATH_LOCAL);
+    request.stop_tokens = {'!'};
+    request.include_stop = include;
+    const auto client = Submit(request);
+    const uint64_t key = d->assigns.back().sequence_key();
+    Say(kD, Step().Tokens(key, 0, {'a', '!'}).End(key, v1::FINISH_REASON_STOP));
+    EXPECT_EQ(client->text, include ? "a!" : "a");
+    ASSERT_EQ(client->finished.size(), 1u);
+    ASSERT_EQ(client->finished[0].matched_token_ids_size(), 1);
+    EXPECT_EQ(client->finished[0].matched_token_ids(0), uint32_t{'!'});
+  }
+}
+
+TEST_F(DispatcherTest, TheFullContextIsAReasonOfItsOwn) {
+  const auto d = AttachDecode();
+  for (bool asked : {false, true}) {
+    ValidatedRequest request = Request(v1::PATH_LOCAL);
+    request.ends_at_context = !asked;
+    const auto client = Submit(request);
+    const uint64_t key = d->assigns.back().sequence_key();
+    Say(kD, Step().Tokens(key, 0, {'a'}).End(key, v1::FINISH_REASON_LENGTH));
+    ASSERT_EQ(client->finished.size(), 1u);
+    EXPECT_EQ(client->finished[0].reason(),
+              asked ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_CONTEXT);
+  }
+}
+
+TEST_F(DispatcherTest, TimeLimitEndsWithWhatThereIs) {
+  const auto d = AttachDecode();
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.time_limit = absl::Seconds(2);
+  const auto client = Submit(request);
+  const auto waiting = Submit(request);  // no token comes
+  const uint64_t key = d->assigns[0].sequence_key();
+  Say(kD, Step().Tokens(key, 0, {'a', 'b'}));
+  Advance(absl::Milliseconds(1900));
+  EXPECT_FALSE(client->ended());
+  Advance(absl::Milliseconds(200));
+  EXPECT_TRUE(client->status().ok());
+  EXPECT_EQ(client->text, "ab");
+  EXPECT_EQ(client->finished[0].reason(), v1::FINISH_REASON_TIME);
+  EXPECT_EQ(waiting->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(d->cancels.size(), 2u);
+}
+
 TEST_F(DispatcherTest, StopTextEndsTheStreamCancelsTheWorkerAndCountsItsTokens) {
   ValidatedRequest request = Request(v1::PATH_LOCAL);
   request.stops = {"DEFGHIJ"};

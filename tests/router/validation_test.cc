@@ -97,6 +97,43 @@ INSTANTIATE_TEST_SUITE_P(
                 "sampling.repetition_penalty", "is -1"},
         Refused{"penalty_nan", [](R& r) { r.mutable_sampling()->set_repetition_penalty(kNan); },
                 "sampling.repetition_penalty", "nan"},
+        Refused{"min_p", [](R& r) { r.mutable_sampling()->set_min_p(1.5f); }, "sampling.min_p",
+                "is 1.5; it must be in [0, 1]"},
+        Refused{"typical", [](R& r) { r.mutable_sampling()->set_typical_p(kNan); },
+                "sampling.typical_p", "nan"},
+        Refused{"presence", [](R& r) { r.mutable_sampling()->set_presence_penalty(-3); },
+                "sampling.presence_penalty", "is -3; it must be in [-2, 2]"},
+        Refused{"frequency", [](R& r) { r.mutable_sampling()->set_frequency_penalty(kInf); },
+                "sampling.frequency_penalty", "is inf"},
+        Refused{"bias_outside",
+                [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[512] = 1; },
+                "sampling.logit_bias[512]", "the vocabulary has 512 tokens"},
+        Refused{"bias_nan", [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = kNan; },
+                "sampling.logit_bias[5]", "nan"},
+        Refused{"bad_word", [](R& r) { r.mutable_sampling()->add_bad_words(""); },
+                "sampling.bad_words[0]", "has 0 bytes"},
+        Refused{"bad_sequence", [](R& r) { r.mutable_sampling()->add_bad_token_sequences(); },
+                "sampling.bad_token_sequences[0]", "has 0 tokens"},
+        Refused{"preset",
+                [](R& r) { r.mutable_sampling()->set_preset(static_cast<v1::SamplingPreset>(77)); },
+                "sampling.preset", "is 77"},
+        Refused{"stops_10000",
+                [](R& r) {
+                  for (int i = 0; i < 10000; ++i) r.mutable_stop()->add_stop("x");
+                },
+                "stop.stop", "has 10000 texts; the limit is 16"},
+        Refused{"min_above_max",
+                [](R& r) {
+                  r.mutable_stop()->set_min_tokens(9);
+                  r.mutable_stop()->set_max_tokens(8);
+                },
+                "stop.min_tokens", "is 9; stop.max_tokens is 8"},
+        Refused{"min_above_context", [](R& r) { r.mutable_stop()->set_min_tokens(1000); },
+                "stop.min_tokens", "is 1000; stop.max_tokens is "},
+        Refused{"time_zero", [](R& r) { r.mutable_stop()->set_time_limit_ms(0); },
+                "stop.time_limit_ms", "is 0"},
+        Refused{"sequence_id", [](R& r) { r.mutable_stop()->add_stop_sequences()->add_ids(512); },
+                "stop.stop_sequences[0].ids[0]", "is 512"},
         Refused{"logprobs", [](R& r) { r.mutable_sampling()->set_logprobs(1000000000); },
                 "sampling.logprobs", "is 1000000000; the limit is 20"}),
     [](const auto& test) { return test.param.name; });
@@ -253,6 +290,28 @@ TEST(Validation, DetokenizeRefusesIdsOutsideTheVocabulary) {
   request.add_token_ids(4000000000u);
   const absl::Status status = ValidateDetokenize(request, *MakeTextModel()).status();
   EXPECT_EQ(rpc::FieldOf(status), "token_ids[1]");
+}
+
+TEST(Validate, PresetFillsInWhatIsNotSet) {
+  v1::GenerateRequest request = Valid();
+  request.mutable_sampling()->set_preset(v1::SAMPLING_PRESET_CHATGLM2);
+  request.mutable_sampling()->set_top_p(0.5f);
+  const auto valid = Validate(request, *MakeTextModel());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->sampling.temperature(), 0.8f);
+  EXPECT_EQ(valid->sampling.top_p(), 0.5f);
+  EXPECT_EQ(valid->sampling.preset(), v1::SAMPLING_PRESET_UNSPECIFIED);
+}
+
+TEST(Validate, BadWordsBecomeTheTokensTheyMayBeMadeOf) {
+  v1::GenerateRequest request = Valid();
+  request.mutable_sampling()->add_bad_words("no");
+  const auto valid = Validate(request, *MakeTextModel());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_TRUE(valid->sampling.bad_words().empty());
+  ASSERT_EQ(valid->sampling.bad_token_sequences_size(), 2);  // "no" and " no"
+  EXPECT_EQ(valid->sampling.bad_token_sequences(0).ids_size(), 3);
+  EXPECT_EQ(valid->sampling.bad_token_sequences(1).ids_size(), 2);
 }
 
 }  // namespace
