@@ -38,8 +38,8 @@ absl::Status CheckMemory(const checkpoint::ModelConfig& config, const ComputePla
   if (weight_bytes + step_bytes + rope_bytes <= budget.available_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "the model needs %.1f MiB (weights as %s %.1f MiB + activations of %u tokens %.1f MiB + "
-      "rotary angles %.1f MiB), but %.1f MiB are available (%s); use a smaller model or more "
-      "heavily quantized weights%s",
+      "rotary angles %.1f MiB), but %.1f MiB are available (%s); use a smaller model or fewer "
+      "bits per weight (--weights int8 or int4 for F32, F16 and BF16 checkpoints)%s",
       Mib(weight_bytes + step_bytes + rope_bytes), std::string(plan.backend->name()),
       Mib(weight_bytes), max_step_tokens, Mib(step_bytes), Mib(rope_bytes),
       Mib(budget.available_bytes), budget.source,
