@@ -84,10 +84,11 @@ def smollm2(full: bool) -> Golden:
 
 
 class Cluster:
-    def __init__(self, model: str, transport: str, precision: str):
+    def __init__(self, model: str, transport: str, precision: str, weights: str = "stored"):
         self.folder = tempfile.mkdtemp(prefix="baton-goldens-")
         subprocess.run([ROOT / "deploy/local/cluster.sh", "up", "--model", model, "--port", "0", "--quiet",
-                        "--dir", self.folder, "--transport", transport, "--", "--precision", precision],
+                        "--dir", self.folder, "--transport", transport, "--weights", weights,
+                        "--", "--precision", precision],
                        check=True)
         self.router = (pathlib.Path(self.folder) / "router.address").read_text().strip()
 
@@ -150,14 +151,14 @@ class Run:
                         if path == "split" and not used <= {transport, ""}:
                             self.check(what, [f"went over {used}"])
 
-    def equal_paths(self, golden: Golden, precision: str) -> None:
+    def equal_paths(self, golden: Golden, precision: str, weights: str = "stored") -> None:
         sampled = requests_of(golden, temperature=0.8, top_p=0.95)
         for i, request in enumerate(sampled):
             request["seed"] = 1000 + i
         lines = requests_of(golden, temperature=0) + sampled
         answers = {}
         for transport in ("shm", "tcp"):
-            with Cluster(golden.model, transport, precision) as cluster:
+            with Cluster(golden.model, transport, precision, weights) as cluster:
                 if transport == "shm":
                     answers["local x1"] = cluster.generate(lines, "local", 1)
                     answers["local x8"] = cluster.generate(lines, "local", 8)
@@ -165,7 +166,7 @@ class Run:
         reference = ids_of(answers["local x1"])
         for name, got in answers.items():
             wrong = [f"line {i}: {b} is not {a}" for i, (a, b) in enumerate(zip(reference, ids_of(got))) if a != b]
-            self.check(f"{golden.name} {precision} {name} equals local x1", wrong)
+            self.check(f"{golden.name} {precision} {weights} {name} equals local x1", wrong)
 
 
 def main() -> int:
@@ -191,6 +192,9 @@ def main() -> int:
         run.exact(golden)
         if golden.name in ("own-glm", "SmolLM2", "stories260k safetensors"):
             run.equal_paths(golden, "fast")
+        if golden.name == "own-glm":
+            for weights in ("int8", "int4"):
+                run.equal_paths(golden, "fast", weights)
         print(f"{golden.name}: {len(golden.cases)} cases, {time.time() - start:.1f} s", flush=True)
     print(f"{run.compared - len(run.failures)} comparisons passed, {len(run.failures)} failed")
     return 1 if run.failures else 0
