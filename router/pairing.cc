@@ -41,6 +41,17 @@ auto DecodeRank(const Worker& worker) {
   return std::make_tuple(worker.sequences(), -free, std::string_view(worker.id()));
 }
 
+// Whether `decode` can go on with KV of `prefill`, and how.
+enum class Match : uint8_t { kNone, kEqual, kConverted };
+
+Match MatchOf(const v1::Hello& prefill, const v1::Hello& decode) {
+  if (prefill.numerics_id() == decode.numerics_id()) return Match::kEqual;
+  const bool converted =
+      !prefill.compute_id().empty() && prefill.compute_id() == decode.compute_id() &&
+      prefill.kv_type() != decode.kv_type() && prefill.kv_convertible() && decode.kv_convertible();
+  return converted ? Match::kConverted : Match::kNone;
+}
+
 struct Candidates {
   std::vector<Worker*> prefill, decode;
   bool any_decode = false, any_prefill = false;
@@ -71,16 +82,18 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
   best.detail = !found.any_prefill      ? "no prefill worker is attached"
                 : found.prefill.empty() ? "no prefill worker's KV pool can hold the prompt"
                                         : "no prefill worker can hand over to a decode worker: "
-                                          "numerics_id or transports differ";
+                                          "kernels, precision or transports differ";
   for (Worker* prefill : found.prefill) {
     for (Worker* decode : found.decode) {
-      if (prefill->hello.numerics_id() != decode->hello.numerics_id()) continue;
+      const Match match = MatchOf(prefill->hello, decode->hello);
+      if (match == Match::kNone) continue;
       auto endpoints = Reachable(*prefill, *decode, need.transport);
       if (endpoints.empty()) continue;
       if (best.outcome == Pairing::Outcome::kMissing) best.outcome = Pairing::Outcome::kBusy;
       if (!decode->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
       const auto rank = [](const Worker& p, const Worker& d) {
-        return std::make_tuple(p.queued_prompt_tokens(), DecodeRank(d), std::string_view(p.id()));
+        return std::make_tuple(MatchOf(p.hello, d.hello), p.queued_prompt_tokens(), DecodeRank(d),
+                               std::string_view(p.id()));
       };
       if (best.prefill != nullptr && rank(*best.prefill, *best.decode) <= rank(*prefill, *decode)) {
         continue;

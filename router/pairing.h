@@ -39,8 +39,9 @@ struct Pairing {
 
 // Both workers of a split request are chosen together: the prefill worker by
 // fewest prompt tokens before this one, the decode worker by fewest sequences,
-// then most free blocks. Only pairs with equal numerics_id and a transport in
-// common count. A pure function of its arguments.
+// then most free blocks. Pairs need a transport in common and equal
+// numerics_id, or KV that can be converted: equal compute_id, and convertible
+// KV of two types. The former come first. A pure function of its arguments.
 Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need);
 
 }  // namespace baton::router

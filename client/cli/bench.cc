@@ -37,6 +37,8 @@ class BenchModelCommand final : public Command {
     compute_.Register(*line);
     line->Add("Work", "pp", &speed_.prompt_tokens, "Tokens of the prompt");
     line->Add("Work", "tg", &speed_.decode_steps, "Steps of decoding");
+    line->Add("Work", "tg-context", &speed_.decode_context,
+              "Tokens of each sequence before its first step of decoding");
     line->Add("Work", "batch", &batches_, "Sequences that decode together: 1,4,8");
     line->Add("Work", "reps", &speed_.repetitions, "Repetitions; the best counts");
     line->Add("Work", "chunk", &chunk_, "Most tokens of one step");

@@ -26,10 +26,11 @@ absl::StatusOr<std::unique_ptr<checkpoint::Checkpoint>> ModelFlag::Open() const 
 
 void ComputeFlags::Register(config::CommandLine& line) {
   line.AddChoice("Compute", "precision", &precision_, {"fast", "exact"},
-                 "exact: float32 over dequantized weights, f32 KV");
+                 "exact: float32 over dequantized weights");
   line.AddChoice("Compute", "weights", &weights_, model::WeightChoiceNames(),
                  "stored, or what F32, F16 and BF16 matrices become when they are packed");
-  line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"bf16", "f32"}, "Type of the KV cache");
+  line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"auto", "bf16", "int8", "f32"},
+                 "Type of the KV cache; auto: bf16 for fast, f32 for exact");
   line.Add("Compute", "threads", &threads_, "0: as many as affinity and cgroup quota allow");
   line.AddChoice("Compute", "isa", &isa_, {"auto", "avx512", "avx2", "generic", "ref"},
                  "Instruction set");
@@ -44,7 +45,7 @@ absl::StatusOr<model::LoadOptions> ComputeFlags::Options() const {
   model::LoadOptions options;
   BATON_ASSIGN_OR_RETURN(options.precision, ParsePrecision(precision_));
   BATON_ASSIGN_OR_RETURN(options.weights, model::ParseWeightChoice(weights_));
-  BATON_ASSIGN_OR_RETURN(options.kv_type, kv::ParseKvType(kv_dtype_));
+  BATON_ASSIGN_OR_RETURN(options.kv_type, model::ParseKvChoice(kv_dtype_));
   options.threads = threads_;
   options.isa = isa_;
   options.cache.folder = model::PackedCacheFolder(packed_cache_);

@@ -35,7 +35,7 @@ class ComputeFlags final {
   absl::StatusOr<model::LoadOptions> Options() const;
 
  private:
-  std::string precision_ = "fast", weights_ = "stored", kv_dtype_ = "bf16", isa_ = "auto";
+  std::string precision_ = "fast", weights_ = "stored", kv_dtype_ = "auto", isa_ = "auto";
   std::string packed_cache_;
   uint32_t threads_ = 0, packed_cache_gib_ = 64;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `baton score`: log-probabilities and perplexity of a text; distance of two
-// precisions on a golden file.
+// precisions or KV types on a golden file.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -32,9 +32,13 @@ class ScoreCommand final : public Command {
     line->Add("Text", "ids", &ids_, "Token ids to score, as they are: 1,2,3");
     line->Add("Text", "logits", &logits_, "Also writes the logits as float32 [tokens, vocabulary]");
     line->Add("Comparison", "golden", &golden_,
-              "JSON list of {prompt_ids, greedy_ids}: compares --precision with --against");
+              "JSON list of {prompt_ids, greedy_ids}: compares --precision and --kv-dtype with "
+              "--against and --against-kv-dtype");
     line->AddChoice("Comparison", "against", &against_, {"exact", "fast"},
                     "Precision of the reference, which takes the weights as stored");
+    line->AddChoice("Comparison", "against-kv-dtype", &against_kv_dtype_,
+                    {"auto", "bf16", "int8", "f32"},
+                    "KV type of the reference; auto: bf16 for fast, f32 for exact");
     line->Add("Comparison", "max-ids", &max_ids_, "Leaves out cases with more ids");
     line->Add("Comparison", "position0", &position0_,
               "Also reports the first position of each case, which is left out else");
@@ -115,6 +119,7 @@ class ScoreCommand final : public Command {
     BATON_ASSIGN_OR_RETURN(const auto tested, model::LoadModel(*checkpoint, options));
     BATON_ASSIGN_OR_RETURN(options.precision, ParsePrecision(against_));
     options.weights = model::WeightChoice::kStored;
+    BATON_ASSIGN_OR_RETURN(options.kv_type, model::ParseKvChoice(against_kv_dtype_));
     BATON_ASSIGN_OR_RETURN(const auto against, model::LoadModel(*checkpoint, options));
     BATON_ASSIGN_OR_RETURN(const DivergenceReport report,
                            CompareModels(against.get(), tested.get(), *cases));
@@ -134,7 +139,7 @@ class ScoreCommand final : public Command {
   ModelFlag model_;
   ComputeFlags compute_;
   std::optional<std::string> text_, file_, ids_, logits_, golden_;
-  std::string against_ = "exact";
+  std::string against_ = "exact", against_kv_dtype_ = "auto";
   uint32_t max_ids_ = 400;
   bool position0_ = false;
   bool json_ = false;
@@ -143,8 +148,8 @@ class ScoreCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> MakeScoreCommand(config::CommandLine& line) {
-  return std::make_unique<ScoreCommand>(
-      line.Command("score", "Score a text in this process, or compare two precisions."));
+  return std::make_unique<ScoreCommand>(line.Command(
+      "score", "Score a text in this process, or compare two precisions or KV types."));
 }
 
 }  // namespace baton::cli

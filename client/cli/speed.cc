@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Tokens in front of the first decode step.
-constexpr uint32_t kDecodePrefix = 16;
 // Which id each place of the work gets.
 constexpr size_t kPoolSize = 65536;
 constexpr uint32_t kStepStride = 31;
@@ -56,15 +54,17 @@ class SpeedRun final {
   }
 
   absl::StatusOr<double> Decode(uint32_t batch) {
-    for (uint32_t s = 0; s < batch; ++s) {
-      const auto prefix = std::span(pool_).subspan(size_t{s} * kDecodePrefix, kDecodePrefix);
-      BATON_RETURN_IF_ERROR(runner_->Prefill(s, prefix, {}));
+    const uint32_t context = options_.decode_context;
+    // Steps write behind the context: it is computed once.
+    for (; prefilled_ < batch; ++prefilled_) {
+      const auto prefix = std::span(pool_).subspan(size_t{prefilled_} * context, context);
+      BATON_RETURN_IF_ERROR(runner_->Prefill(prefilled_, prefix, {}));
     }
     std::vector<float> logits(size_t{batch} * runner_->vocabulary());
     const Clock::time_point begin = Clock::now();
     for (uint32_t k = 0; k < options_.decode_steps; ++k) {
       const auto tokens = std::span(pool_).subspan(size_t{k + 1} * kStepStride, batch);
-      BATON_RETURN_IF_ERROR(runner_->Step(tokens, kDecodePrefix + k, logits));
+      BATON_RETURN_IF_ERROR(runner_->Step(tokens, context + k, logits));
       Choose(logits, batch);
     }
     return batch * options_.decode_steps / SecondsSince(begin);
@@ -82,6 +82,7 @@ class SpeedRun final {
   const SpeedOptions& options_;
   uint32_t usable_;
   std::vector<TokenId> pool_;
+  uint32_t prefilled_ = 0;        // sequences whose context stands in the cache
   volatile uint32_t chosen_ = 0;  // keeps the choice from being optimized away
 };
 
@@ -89,9 +90,14 @@ absl::Status CheckOptions(const model::Model& model, const SpeedOptions& options
   if (options.prompt_tokens == 0 || options.decode_steps == 0 || options.repetitions == 0) {
     return absl::InvalidArgumentError("--pp, --tg and --reps must be at least 1");
   }
+  if (options.decode_context == 0 || options.decode_context > kPoolSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tg-context must be 1 to ", kPoolSize, ", got ", options.decode_context));
+  }
   if (options.batches.empty()) return absl::InvalidArgumentError("--batch names no batch size");
   for (uint32_t batch : options.batches) {
-    const uint64_t most = std::min<uint64_t>(model.max_step_tokens(), kPoolSize / kDecodePrefix);
+    const uint64_t most =
+        std::min<uint64_t>(model.max_step_tokens(), kPoolSize / options.decode_context);
     if (batch == 0 || batch > most) {
       return absl::InvalidArgumentError(
           absl::StrCat("--batch must be 1 to ", most, ", got ", batch));
@@ -117,7 +123,8 @@ absl::StatusOr<std::vector<SpeedResult>> MeasureSpeed(
   BATON_ASSIGN_OR_RETURN(
       SequenceRunner runner,
       SequenceRunner::Create(
-          model, widest, std::max(options.prompt_tokens, kDecodePrefix + options.decode_steps)));
+          model, widest,
+          std::max(options.prompt_tokens, options.decode_context + options.decode_steps)));
   SpeedRun run(&runner, options, model->info().usable_vocabulary);
   std::vector<SpeedResult> results;
   const auto best_of = [&](const std::string& name, const auto& once) -> absl::Status {

@@ -16,6 +16,7 @@ namespace baton::cli {
 struct SpeedOptions {
   uint32_t prompt_tokens = 512;
   uint32_t decode_steps = 64;
+  uint32_t decode_context = 16;  // tokens of each sequence before its first step
   std::vector<uint32_t> batches = {1, 4, 8};
   uint32_t repetitions = 3;  // the best counts: machines are shared
 };
@@ -24,7 +25,7 @@ struct SpeedOptions {
 using SpeedResult = std::pair<std::string, double>;
 
 // The prompt: one sequence from position 0, logits of the last token. Decode:
-// batch sequences behind 16 tokens each, one token each per step with its
+// batch sequences behind decode_context tokens each, one token each per step with its
 // logits, and their greedy choice; which tokens go in is fixed beforehand.
 // `progress` hears each result as it comes; may be empty.
 // INVALID_ARGUMENT when the work does not fit the model's context or step.

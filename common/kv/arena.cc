@@ -20,11 +20,13 @@ constexpr size_t kAlignment = size_t{2} << 20;  // one huge page
 double Mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string Arithmetic(const KvLayout& layout, uint32_t blocks) {
+  const size_t scale = KvScaleBytes(layout.type);
   return absl::StrFormat(
       "the KV pool needs %.1f MiB (%u blocks of %u tokens x %u layers x 2 x %u KV heads x "
-      "head size %u x %u bytes)",
+      "head size %u x %u bytes%s)",
       static_cast<double>(layout.BlockBytes()) * blocks / (1 << 20), blocks, kBlockTokens,
-      layout.layers, layout.kv_heads, layout.head_dim, KvTypeBytes(layout.type));
+      layout.layers, layout.kv_heads, layout.head_dim, KvTypeBytes(layout.type),
+      scale == 0 ? "" : absl::StrFormat(" + %u of scale per head", scale));
 }
 
 // Maps `bytes` (a multiple of kAlignment) aligned to kAlignment, or null.

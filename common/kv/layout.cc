@@ -25,6 +25,8 @@ std::string_view KvTypeName(KvType type) {
       return "f32";
     case KvType::kBf16:
       return "bf16";
+    case KvType::kInt8:
+      return "int8";
   }
   return "unknown";
 }
@@ -32,11 +34,24 @@ std::string_view KvTypeName(KvType type) {
 absl::StatusOr<KvType> ParseKvType(std::string_view name) {
   if (name == "f32") return KvType::kF32;
   if (name == "bf16") return KvType::kBf16;
+  if (name == "int8") return KvType::kInt8;
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown KV type \"", View(name), "\"; known are f32 and bf16"));
+      absl::StrCat("unknown KV type \"", View(name), "\"; known are f32, bf16 and int8"));
 }
 
-size_t KvTypeBytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+size_t KvTypeBytes(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return 4;
+    case KvType::kBf16:
+      return 2;
+    case KvType::kInt8:
+      break;
+  }
+  return 1;
+}
+
+size_t KvScaleBytes(KvType type) { return type == KvType::kInt8 ? 2 : 0; }
 
 absl::Status CheckCompatible(const KvLayout& ours, const KvLayout& theirs) {
   BATON_RETURN_IF_ERROR(
@@ -44,6 +59,7 @@ absl::Status CheckCompatible(const KvLayout& ours, const KvLayout& theirs) {
   BATON_RETURN_IF_ERROR(CheckField("layers", ours.layers, theirs.layers));
   BATON_RETURN_IF_ERROR(CheckField("kv_heads", ours.kv_heads, theirs.kv_heads));
   BATON_RETURN_IF_ERROR(CheckField("head_dim", ours.head_dim, theirs.head_dim));
+  BATON_RETURN_IF_ERROR(CheckField("compute_id", ours.compute_id, theirs.compute_id));
   BATON_RETURN_IF_ERROR(
       CheckField("type", View(KvTypeName(ours.type)), View(KvTypeName(theirs.type))));
   BATON_RETURN_IF_ERROR(CheckField("slice_layout", ours.slice_layout, theirs.slice_layout));

@@ -16,11 +16,17 @@ namespace baton::kv {
 // Tokens in a block.
 inline constexpr uint32_t kBlockTokens = 32;
 
-enum class KvType : uint8_t { kF32, kBf16 };
+// kInt8: 8-bit codes with a 16-bit scale for each token's K and V of a head.
+enum class KvType : uint8_t { kF32, kBf16, kInt8 };
 
-std::string_view KvTypeName(KvType type);  // "f32", "bf16"
+std::string_view KvTypeName(KvType type);  // "f32", "bf16", "int8"
 absl::StatusOr<KvType> ParseKvType(std::string_view name);
-size_t KvTypeBytes(KvType type);
+size_t KvTypeBytes(KvType type);   // of one number
+size_t KvScaleBytes(KvType type);  // beside each K or V of a head
+// One token's K or V of one head.
+inline size_t KvRowBytes(KvType type, uint32_t head_dim) {
+  return KvTypeBytes(type) * head_dim + KvScaleBytes(type);
+}
 
 // A block holds kBlockTokens tokens of all layers, in the order
 // [layer][K | V][kv head][slice]; a slice is one head's K or V of the block,
@@ -32,9 +38,10 @@ struct KvLayout {
   KvType type = KvType::kBf16;
   std::string slice_layout;       // such as "k-pairs-v-pairs/1"
   std::string model_fingerprint;  // digest of configuration and weights
-  std::string numerics_id;        // kernel tier and revision, precision, KV type
+  std::string compute_id;         // kernel tier and revision, precision
+  std::string numerics_id;        // compute_id, attention kernel, KV type
 
-  size_t SliceBytes() const { return KvTypeBytes(type) * kBlockTokens * head_dim; }
+  size_t SliceBytes() const { return kBlockTokens * KvRowBytes(type, head_dim); }
   // K and V of one block in one layer, contiguous.
   size_t LayerBytes() const { return 2 * SliceBytes() * kv_heads; }
   size_t BlockBytes() const { return LayerBytes() * layers; }

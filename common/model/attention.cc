@@ -83,6 +83,7 @@ void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch
     std::fill(query + config_.head_dim, query + layout_.head_dim, 0.0f);
     rope_({query, config_.rotary_dims}, angles_.cos(position), angles_.sin(position));
     for (uint32_t d = 0; d < config_.head_dim; ++d) query[d] *= scale;
+    format_.PrepareQuery(query, layout_.head_dim);
     scratch.positions[r] = position;
   }
 }

@@ -54,6 +54,18 @@ std::string LinearFormatNames(const checkpoint::ModelWeights& weights,
   return absl::StrJoin(names, ",");
 }
 
+kernels::KvElement ElementOf(kv::KvType type) {
+  switch (type) {
+    case kv::KvType::kF32:
+      return kernels::KvElement::kF32;
+    case kv::KvType::kBf16:
+      break;
+    case kv::KvType::kInt8:
+      return kernels::KvElement::kInt8;
+  }
+  return kernels::KvElement::kBf16;
+}
+
 }  // namespace
 
 absl::StatusOr<ComputePlan> PlanCompute(const checkpoint::Checkpoint& checkpoint,
@@ -63,9 +75,8 @@ absl::StatusOr<ComputePlan> PlanCompute(const checkpoint::Checkpoint& checkpoint
   BATON_ASSIGN_OR_RETURN(plan.backend, ChooseBackend(options.isa));
   const bool exact = options.precision == Precision::kExact;
   plan.precision = exact ? kernels::Precision::kExact : kernels::Precision::kFast;
-  const kv::KvType type = exact ? kv::KvType::kF32 : options.kv_type;
-  plan.attention = &plan.backend->Attention(type == kv::KvType::kF32 ? kernels::KvElement::kF32
-                                                                     : kernels::KvElement::kBf16);
+  const kv::KvType type = options.kv_type.value_or(exact ? kv::KvType::kF32 : kv::KvType::kBf16);
+  plan.attention = &plan.backend->Attention(ElementOf(type));
 
   const checkpoint::ModelConfig& config = checkpoint.config();
   plan.layout.layers = config.layers;
@@ -74,10 +85,11 @@ absl::StatusOr<ComputePlan> PlanCompute(const checkpoint::Checkpoint& checkpoint
   plan.layout.type = type;
   plan.layout.slice_layout = std::string(plan.attention->slice_layout());
   plan.layout.model_fingerprint = checkpoint.Fingerprint();
-  plan.layout.numerics_id =
+  plan.layout.compute_id =
       absl::StrCat(std::string(plan.backend->name()), exact ? " exact" : " fast",
-                   " linear=", LinearFormatNames(weights, *plan.backend, plan.precision),
-                   " attention=", std::string(plan.attention->name()),
+                   " linear=", LinearFormatNames(weights, *plan.backend, plan.precision));
+  plan.layout.numerics_id =
+      absl::StrCat(plan.layout.compute_id, " attention=", std::string(plan.attention->name()),
                    " kv=", std::string(kv::KvTypeName(type)));
   return plan;
 }

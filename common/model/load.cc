@@ -121,6 +121,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
                                        options.max_step_tokens, std::move(pool), options.cores);
 }
 
+absl::StatusOr<std::optional<kv::KvType>> ParseKvChoice(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  BATON_ASSIGN_OR_RETURN(const kv::KvType type, kv::ParseKvType(name));
+  return type;
+}
+
 absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,
                                           const LoadOptions& options) {
   BATON_ASSIGN_OR_RETURN(checkpoint::ModelWeights weights, checkpoint.Weights());

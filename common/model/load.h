@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,14 @@
 namespace baton::model {
 
 enum class Precision : uint8_t {
-  kExact,  // float32 over dequantized weights, f32 KV
+  kExact,  // float32 over dequantized weights
   kFast,   // weights as stored, activations in 8 bits per 32 values or bf16
 };
 
 struct LoadOptions {
   Precision precision = Precision::kFast;
   WeightChoice weights = WeightChoice::kStored;  // float weights may become others
-  kv::KvType kv_type = kv::KvType::kBf16;        // kExact always uses kF32
+  std::optional<kv::KvType> kv_type;             // default: f32 for kExact, bf16 for kFast
   uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
   std::string isa = "auto";                      // "auto", "avx512", "avx2", "generic", "ref"
   uint32_t max_step_tokens = 1024;
@@ -47,6 +48,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
 // KV layout that LoadModel would use; needs no weights.
 absl::StatusOr<kv::KvLayout> PlanKvLayout(const checkpoint::Checkpoint& checkpoint,
                                           const LoadOptions& options);
+
+// "auto" (nothing) or a name of ParseKvType: what --kv-dtype says.
+absl::StatusOr<std::optional<kv::KvType>> ParseKvChoice(const std::string& name);
 
 // Threads that affinity and cgroup quota allow; at least 1.
 uint32_t UsableThreads();

@@ -15,7 +15,7 @@
 
 namespace baton::transport {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kSamplingStateVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 12;
 // A peer that announces more is not one of ours.

@@ -16,16 +16,30 @@ constexpr size_t kBatchBytes = 256 << 10;
 
 }  // namespace
 
-IncomingPut::IncomingPut(size_t slice_bytes)
-    : slice_bytes_(slice_bytes), joiner_(slice_bytes), scratch_(kScratchBytes) {}
+IncomingPut::IncomingPut(IncomingFormat format)
+    : format_(format),
+      slice_bytes_(format_.wire_bytes),
+      joiner_(slice_bytes_),
+      scratch_(kScratchBytes),
+      staged_slices_(format_.converter ? kBatchBytes / slice_bytes_ + 2 : 0),
+      staged_(staged_slices_ * slice_bytes_) {}
+
+std::byte* IncomingPut::Place(uint32_t block, uint32_t layer) {
+  std::byte* const target = ticket_->Target(block, layer);
+  if (target == nullptr || !format_.converter) return target;
+  const size_t width = layer_end_ - layer_begin_;
+  const size_t index = (block - block_begin_) * width + (layer - layer_begin_);
+  return staged_.data() + index % staged_slices_ * slice_bytes_;
+}
 
 void IncomingPut::Begin(Ticket* ticket, const baton::v1::Put& put) {
   ticket_ = ticket;
   layer_begin_ = put.layer_begin();
   layer_end_ = put.layer_end();
+  block_begin_ = put.block_begin();
   block_end_ = put.block_end();
   expected_crc_ = put.crc32c();
-  block_ = put.block_begin();
+  block_ = block_begin_;
   layer_ = layer_begin_;
   offset_ = 0;
   slice_crc_ = 0;
@@ -55,7 +69,7 @@ size_t IncomingPut::Targets(std::span<iovec> out) {
   uint32_t block = block_, layer = layer_;
   size_t offset = offset_;
   while (ticket_ != nullptr && count < out.size() && sum < kBatchBytes && block < block_end_) {
-    std::byte* const target = ticket_->Target(block, layer);
+    std::byte* const target = Place(block, layer);
     // Scratch places would lie over each other: one alone.
     if (target == nullptr && count > 0) return count;
     if (target == nullptr) break;
@@ -75,7 +89,7 @@ size_t IncomingPut::Targets(std::span<iovec> out) {
 
 void IncomingPut::Advance(size_t bytes) {
   while (bytes > 0 && ticket_ != nullptr && block_ < block_end_) {
-    std::byte* const target = ticket_->Target(block_, layer_);
+    std::byte* const target = Place(block_, layer_);
     const size_t n = std::min(bytes, slice_bytes_ - offset_);
     const std::byte* const filled = target == nullptr ? scratch_.data() : target + offset_;
     slice_crc_ = Crc32c({filled, n}, slice_crc_);
@@ -86,6 +100,10 @@ void IncomingPut::Advance(size_t bytes) {
 }
 
 void IncomingPut::NextSlice() {
+  if (format_.converter) {
+    std::byte* const target = ticket_->Target(block_, layer_);
+    if (target != nullptr) format_.converter->Convert(Place(block_, layer_), target);
+  }
   const absl::Status landed = ticket_->Land(block_, layer_, slice_crc_);
   if (error_.ok()) error_ = landed;
   put_crc_ = joiner_.Join(put_crc_, slice_crc_);

@@ -6,12 +6,18 @@
 // memory that the sender makes and the receiver copies out of, or behind the
 // frame. The receiver does every write into its own blocks, so a late or stale
 // sender can never touch them.
+//
+// Sender and receiver may store KV in different types: the hello says what
+// travels, checksums are of that, and the receiver converts what has landed
+// into its own blocks (common/kv/convert). Deterministic, but then tokens are
+// not those of one worker alone.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +38,10 @@ struct Endpoint {
 struct ReserveRequest {
   std::string handoff_key;  // 16 bytes, from the router
   uint32_t prompt_tokens = 0;
+  // For the landing: the KV is not the bits that this worker would compute, as
+  // the sender's KV type or the wire's is another. Such blocks must not be
+  // mixed with, or reused as, this worker's own.
+  bool foreign = false;
 };
 
 // What travels with a commit beside the KV.
@@ -156,10 +166,14 @@ struct SenderOptions {
   absl::Duration connect_timeout = absl::Seconds(2);
   // Which transports may be used, in order of preference.
   std::vector<std::string> transports = {"shm", "tcp"};
+  // Blocks are converted to this type before they travel; unset: they travel
+  // as they stand, and a receiver of another type converts them.
+  std::optional<kv::KvType> wire;
 };
 
 // `landing` must outlive the receiver. UNAVAILABLE: an address is taken; the
-// message names it.
+// message names it. MakeSender: FAILED_PRECONDITION when blocks of `layout`
+// cannot travel as options.wire.
 absl::StatusOr<std::unique_ptr<KvReceiver>> MakeReceiver(const ReceiverOptions& options,
                                                          const kv::KvLayout& layout,
                                                          KvLanding* landing);

@@ -18,12 +18,9 @@ constexpr uint32_t kMaxBlocks = 1 << 24;
 
 }  // namespace
 
-OutgoingTransfer::OutgoingTransfer(ReserveRequest request, const kv::KvLayout* layout,
-                                   const CrcJoiner* joiner, Done granted)
-    : request_(std::move(request)),
-      layout_(layout),
-      joiner_(joiner),
-      granted_(std::move(granted)) {}
+OutgoingTransfer::OutgoingTransfer(ReserveRequest request, const OutgoingFormat* format,
+                                   Done granted)
+    : request_(std::move(request)), format_(format), granted_(std::move(granted)) {}
 
 absl::Status OutgoingTransfer::AddPut(const PutRange& range,
                                       std::vector<std::span<const std::byte>> sources, Done done) {
@@ -35,20 +32,20 @@ absl::Status OutgoingTransfer::AddPut(const PutRange& range,
       {range, std::move(sources), std::move(done), range.block_begin, range.layer_begin});
   const PutCall& put = puts_.back();
   if (commit_) return absl::FailedPreconditionError("a put after the commit");
-  if (range.layer_begin > range.layer_end || range.layer_end > layout_->layers ||
+  if (range.layer_begin > range.layer_end || range.layer_end > format_->layout.layers ||
       range.block_begin > range.block_end || range.block_end > kMaxBlocks) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a put of layers [", range.layer_begin, ", ", range.layer_end, ") of ", layout_->layers,
-        " and blocks [", range.block_begin, ", ", range.block_end, ")"));
+        "a put of layers [", range.layer_begin, ", ", range.layer_end, ") of ",
+        format_->layout.layers, " and blocks [", range.block_begin, ", ", range.block_end, ")"));
   }
   const uint64_t slices =
       uint64_t{range.block_end - range.block_begin} * (range.layer_end - range.layer_begin);
   const bool sizes_fit = std::all_of(put.sources.begin(), put.sources.end(), [&](const auto& s) {
-    return s.size() == layout_->LayerBytes();
+    return s.size() == format_->layout.LayerBytes();
   });
   if (put.sources.size() != slices || !sizes_fit) {
     return absl::InvalidArgumentError(absl::StrCat("a put of ", slices, " slices of ",
-                                                   layout_->LayerBytes(), " bytes with ",
+                                                   format_->layout.LayerBytes(), " bytes with ",
                                                    put.sources.size(), " sources"));
   }
   return absl::OkStatus();
@@ -80,7 +77,7 @@ absl::Status OutgoingTransfer::Grant(const baton::v1::TicketGranted& granted) {
   first_block_ = granted.first_block();
   block_count_ = granted.block_count();
   lease_ = absl::Milliseconds(granted.lease_ms());
-  counted_.resize(size_t{block_count_ - first_block_} * layout_->layers);
+  counted_.resize(size_t{block_count_ - first_block_} * format_->layout.layers);
   if (granted_) std::exchange(granted_, nullptr)(absl::OkStatus());
   return absl::OkStatus();
 }
@@ -108,7 +105,7 @@ OutgoingTransfer::Next OutgoingTransfer::Peek(size_t frame_bytes) {
     return commit_ && !commit_->taken ? Next::kCommit : Next::kNothing;
   }
   const PutCall& put = puts_.front();
-  const size_t most = std::max<size_t>(1, frame_bytes / layout_->LayerBytes());
+  const size_t most = std::max<size_t>(1, frame_bytes / format_->wire.LayerBytes());
   const uint32_t width = put.range.layer_end - put.range.layer_begin;
   if (put.layer == put.range.layer_begin && width <= most) {
     frame_layers_ = width;
@@ -128,7 +125,19 @@ void OutgoingTransfer::FillTicket(baton::v1::Put& put) const {
   put.set_epoch(epoch_);
 }
 
-absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources) const {
+OutgoingTransfer::Sources OutgoingTransfer::Converted(Sources sources) {
+  const size_t slice_bytes = format_->wire.LayerBytes();
+  converted_.resize(sources.size() * slice_bytes);
+  converted_slices_.clear();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    std::byte* const to = converted_.data() + i * slice_bytes;
+    format_->converter->Convert(sources[i].data(), to);
+    converted_slices_.emplace_back(to, slice_bytes);
+  }
+  return converted_slices_;
+}
+
+absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources) {
   const PutCall& call = puts_.front();
   if (call.range.block_end > block_count_) {
     return absl::InvalidArgumentError(absl::StrCat("a put of blocks up to ", call.range.block_end,
@@ -138,6 +147,7 @@ absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources)
   const size_t first =
       size_t{call.block - call.range.block_begin} * width + (call.layer - call.range.layer_begin);
   sources = std::span(call.sources).subspan(first, frame_slices_);
+  if (format_->converter) sources = Converted(sources);
   FillTicket(put);
   put.set_layer_begin(call.layer);
   put.set_layer_end(call.layer + frame_layers_);
@@ -152,7 +162,7 @@ void OutgoingTransfer::TakePut(baton::v1::Put& put, Sources sources) {
   uint32_t crc = 0;
   for (size_t i = 0; i < frame_slices_; ++i) {
     const uint32_t slice_crc = Crc32c(sources[i]);
-    crc = joiner_->Join(crc, slice_crc);
+    crc = format_->joiner.Join(crc, slice_crc);
     CountSlice(call.block + static_cast<uint32_t>(i / frame_layers_),
                call.layer + static_cast<uint32_t>(i % frame_layers_), slice_crc);
   }
@@ -169,7 +179,7 @@ void OutgoingTransfer::TakePut(baton::v1::Put& put, Sources sources) {
 
 void OutgoingTransfer::CountSlice(uint32_t block, uint32_t layer, uint32_t crc) {
   // The same slice again is the same bytes: it counts once.
-  const size_t index = size_t{block - first_block_} * layout_->layers + layer;
+  const size_t index = size_t{block - first_block_} * format_->layout.layers + layer;
   if (counted_[index]) return;
   counted_[index] = true;
   ++slices_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/handoff.pb.h"
+#include "common/kv/convert/layer_converter.h"
 #include "common/kv/layout.h"
 #include "common/transport/event_loop.h"
 #include "common/transport/kv_transport.h"
@@ -22,15 +23,26 @@ namespace baton::transport {
 
 class SenderLink;
 
+// How a sender's blocks travel.
+struct OutgoingFormat {
+  OutgoingFormat(const kv::KvLayout& blocks, const kv::KvLayout& on_wire,
+                 std::optional<kv::LayerConverter> from_blocks)
+      : layout(blocks), wire(on_wire), converter(from_blocks), joiner(on_wire.LayerBytes()) {}
+
+  const kv::KvLayout layout;                          // of the blocks
+  const kv::KvLayout wire;                            // of the bytes of Puts
+  const std::optional<kv::LayerConverter> converter;  // when they differ
+  const CrcJoiner joiner;                             // of slices on the wire
+};
+
 // Belongs to the sender's thread, but for the two atomics.
 //
 // Invariant: every callback runs exactly once; after End none is left, and a
 // call that comes later ends at once with the status of End.
 class OutgoingTransfer {
  public:
-  // `layout` and `joiner` must outlive the transfer.
-  OutgoingTransfer(ReserveRequest request, const kv::KvLayout* layout, const CrcJoiner* joiner,
-                   Done granted);
+  // `format` must outlive the transfer.
+  OutgoingTransfer(ReserveRequest request, const OutgoingFormat* format, Done granted);
 
   // Bytes put on the wire, and the transport's name once it is known.
   std::atomic<uint64_t> bytes{0};
@@ -56,11 +68,11 @@ class OutgoingTransfer {
   enum class Next { kNothing, kPut, kCommit };
   Next Peek(size_t frame_bytes);
   // Of the put that Peek found.
-  size_t put_bytes() const { return frame_slices_ * layout_->LayerBytes(); }
-  // Fills in the put, but for its checksum, and `sources`. INVALID_ARGUMENT: it
-  // goes beyond the prompt's blocks.
+  size_t put_bytes() const { return frame_slices_ * format_->wire.LayerBytes(); }
+  // Fills in the put, but for its checksum, and `sources`, which last until
+  // PutSent. INVALID_ARGUMENT: it goes beyond the prompt's blocks.
   using Sources = std::span<const std::span<const std::byte>>;
-  absl::Status PreparePut(baton::v1::Put& put, Sources& sources) const;
+  absl::Status PreparePut(baton::v1::Put& put, Sources& sources);
   // Takes the prepared put off: its checksum, its slices in the digest.
   void TakePut(baton::v1::Put& put, Sources sources);
   void TakeCommit(baton::v1::HandoffFrame& frame);
@@ -96,10 +108,11 @@ class OutgoingTransfer {
   void DropFinishedPuts();
   void CountSlice(uint32_t block, uint32_t layer, uint32_t crc);
   void FillTicket(baton::v1::Put& put) const;
+  // `sources` as they travel, in memory of the transfer.
+  Sources Converted(Sources sources);
 
   const ReserveRequest request_;
-  const kv::KvLayout* const layout_;
-  const CrcJoiner* const joiner_;
+  const OutgoingFormat* const format_;
   Done granted_;
   std::deque<PutCall> puts_;
   std::optional<CommitCall> commit_;
@@ -112,6 +125,9 @@ class OutgoingTransfer {
   // The frame that Peek found: `frame_blocks_` x `frame_layers_` slices.
   uint32_t frame_blocks_ = 0, frame_layers_ = 0;
   size_t frame_slices_ = 0;
+  // Of a frame whose slices had to be converted.
+  std::vector<std::byte> converted_;
+  std::vector<std::span<const std::byte>> converted_slices_;
 
   std::vector<bool> counted_;
   uint64_t slices_ = 0;

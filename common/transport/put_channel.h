@@ -83,8 +83,7 @@ struct Transport {
   // Begins a non-blocking connect. UNAVAILABLE, INVALID_ARGUMENT (the address).
   absl::StatusOr<UniqueFd> (*dial)(const std::string& address);
   // Fills its fields of `hello`.
-  absl::StatusOr<OutgoingChannel> (*make_channel)(const SenderOptions& options,
-                                                  const kv::KvLayout& layout, EventLoop* loop,
+  absl::StatusOr<OutgoingChannel> (*make_channel)(const SenderOptions& options, EventLoop* loop,
                                                   baton::v1::HandoffHello& hello);
   bool (*listens)(const ReceiverOptions& options);
   absl::StatusOr<Listener> (*listen)(const ReceiverOptions& options);

@@ -25,11 +25,7 @@ constexpr uint64_t kReportBytes = 1 << 20;
 
 ReceiverSession::ReceiverSession(SessionHost* host, uint64_t id, const Transport* transport,
                                  UniqueFd socket)
-    : host_(host),
-      id_(id),
-      transport_(transport),
-      stream_(&host->loop(), std::move(socket), this),
-      put_(host->layout().LayerBytes()) {
+    : host_(host), id_(id), transport_(transport), stream_(&host->loop(), std::move(socket), this) {
   hello_timer_ = host_->loop().After(
       kHelloTimeout, [this] { Shutdown(absl::DeadlineExceededError("no hello in time"), true); });
 }
@@ -80,8 +76,9 @@ absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, Uniq
   if (hello.sender_id().size() > kSenderIdLimit) {
     return absl::InvalidArgumentError("sender_id is too long");
   }
-  BATON_RETURN_IF_ERROR(CheckLayoutInfo(host_->layout(), hello.layout()));
+  BATON_ASSIGN_OR_RETURN(format_, PlanIncoming(host_->layout(), hello));
   BATON_ASSIGN_OR_RETURN(source_, transport_->make_source(hello, std::move(passed)));
+  put_.emplace(*format_);
   host_->loop().Cancel(std::exchange(hello_timer_, 0));
   sender_id_ = hello.sender_id();
   sender_incarnation_ = hello.sender_incarnation();
@@ -92,6 +89,9 @@ absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, Uniq
   stream_.Send(frame);
   LogInfo("kv sender connected", {{"sender_id", sender_id_},
                                   {"transport", transport_->name},
+                                  {"kv_type", hello.layout().kv_type()},
+                                  {"wire_kv_type", hello.wire_kv_type()},
+                                  {"converted", format_->converter.has_value()},
                                   {"epoch", static_cast<int64_t>(epoch_)}});
   return absl::OkStatus();
 }
@@ -111,7 +111,10 @@ absl::Status ReceiverSession::OnReserve(const baton::v1::Reserve& reserve) {
     return absl::OkStatus();
   }
   incoming_[transfer].prompt_tokens = reserve.prompt_tokens();
-  host_->AskLanding(id_, transfer, {reserve.handoff_key(), reserve.prompt_tokens()});
+  host_->AskLanding(id_, transfer,
+                    {.handoff_key = reserve.handoff_key(),
+                     .prompt_tokens = reserve.prompt_tokens(),
+                     .foreign = format_->foreign});
   return absl::OkStatus();
 }
 
@@ -133,7 +136,8 @@ void ReceiverSession::OnReserved(uint64_t transfer, absl::StatusOr<Grant> grant)
   if (!grant.ok()) return Refuse(transfer, grant.status());
   const uint32_t needed = kv::BlocksForTokens(incoming.prompt_tokens);
   const uint64_t got = uint64_t{grant->first_block} + grant->blocks.size();
-  incoming.ticket = std::make_unique<Ticket>(epoch_, *std::move(grant), host_->layout());
+  incoming.ticket =
+      std::make_unique<Ticket>(epoch_, *std::move(grant), host_->layout(), format_->wire_bytes);
   incoming.last_frame = EventLoop::Clock::now();
   if (got != needed) {
     return Refuse(transfer, absl::InternalError(absl::StrCat("a grant of ", got,
@@ -174,23 +178,23 @@ absl::StatusOr<PayloadSink*> ReceiverSession::OnPut(const baton::v1::Put& put,
   if (incoming != nullptr) incoming->last_frame = EventLoop::Clock::now();
   put_transfer_ = put.transfer();
   if (!checked.ok()) {
-    put_.BeginDiscard();
+    put_->BeginDiscard();
     Refuse(put.transfer(), checked);
   } else {
-    put_.Begin(incoming->ticket.get(), put);
+    put_->Begin(incoming->ticket.get(), put);
   }
   if (source_->reports_consumed() && bytes.ok()) {
-    put_.CopyFrom({*bytes, put.bytes()});
+    put_->CopyFrom({*bytes, put.bytes()});
     consumed_ += put.bytes();
     consumed_transfer_ = put.transfer();
     if (consumed_ >= kReportBytes) ReportConsumed();
   }
   if (payload_bytes == 0) BATON_RETURN_IF_ERROR(OnPayloadEnd());
-  return &put_;
+  return &*put_;
 }
 
 absl::Status ReceiverSession::OnPayloadEnd() {
-  const absl::Status landed = put_.Finish();
+  const absl::Status landed = put_->Finish();
   if (!landed.ok()) {
     Refuse(put_transfer_, landed);
   } else if (Incoming* const incoming = FindOpen(put_transfer_); incoming != nullptr) {
@@ -275,7 +279,7 @@ void ReceiverSession::End(uint64_t transfer, const absl::Status& reason) {
   host_->GiveTicketPlace();
   if (incoming.ticket == nullptr) return;  // never granted, or the landing has it already
   host_->loop().Cancel(incoming.lease_timer);
-  put_.Drop(incoming.ticket.get());
+  put_->Drop(incoming.ticket.get());
   host_->TicketClosed(incoming.ticket->landing_id());
   host_->landing().Aborted(incoming.ticket->landing_id(), reason);
 }

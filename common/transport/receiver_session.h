@@ -15,6 +15,7 @@
 #include "common/transport/event_loop.h"
 #include "common/transport/frame_stream.h"
 #include "common/transport/incoming_put.h"
+#include "common/transport/layout_info.h"
 #include "common/transport/put_channel.h"
 #include "common/transport/ticket.h"
 
@@ -117,7 +118,9 @@ class ReceiverSession : private FrameStream::Handler {
   uint64_t epoch_ = 0;  // 0: has not greeted yet
   std::unique_ptr<PutSource> source_;
   absl::flat_hash_map<uint64_t, Incoming> incoming_;
-  IncomingPut put_;
+  // Set from the hello on.
+  std::optional<IncomingFormat> format_;
+  std::optional<IncomingPut> put_;
   uint64_t put_transfer_ = 0;
   uint64_t consumed_ = 0, consumed_transfer_ = 0;  // not reported yet
 };

@@ -13,17 +13,17 @@
 
 namespace baton::transport {
 
-// Shared by the sender and its writers; all but `loop` and `joiner` belong to
+// Shared by the sender and its writers; all but `loop` and `format` belong to
 // the loop's thread once it is in use.
 struct SenderCore {
-  explicit SenderCore(const kv::KvLayout& layout) : joiner(layout.LayerBytes()) {}
+  explicit SenderCore(OutgoingFormat how) : format(std::move(how)) { context.format = &format; }
 
   void Open(const std::shared_ptr<OutgoingTransfer>& transfer,
             const std::vector<Endpoint>& endpoints);
   void Stop();
 
   std::shared_ptr<EventLoop> loop;
-  const CrcJoiner joiner;
+  const OutgoingFormat format;
   SenderContext context;
   absl::flat_hash_map<std::string, std::unique_ptr<SenderLink>> links;  // by endpoints
 };
@@ -95,6 +95,15 @@ std::string KeyOf(const std::vector<Endpoint>& endpoints) {
   return key;
 }
 
+absl::StatusOr<OutgoingFormat> FormatOf(const SenderOptions& options, const kv::KvLayout& layout) {
+  if (options.wire == layout.type || !options.wire) {
+    return OutgoingFormat(layout, layout, std::nullopt);
+  }
+  BATON_ASSIGN_OR_RETURN(const kv::KvLayout wire, kv::StoredAs(layout, *options.wire));
+  BATON_ASSIGN_OR_RETURN(const auto converter, kv::LayerConverter::Create(layout, wire));
+  return OutgoingFormat(layout, wire, converter);
+}
+
 // Those that may be used, by the sender's preference, else in their order.
 std::vector<Endpoint> Usable(const std::vector<Endpoint>& endpoints,
                              const std::vector<std::string>& preference) {
@@ -134,16 +143,17 @@ absl::StatusOr<std::unique_ptr<SocketSender>> SocketSender::Make(const SenderOpt
       return absl::InvalidArgumentError(absl::StrCat("unknown transport \"", name, "\""));
     }
   }
-  if (layout.LayerBytes() == 0 || layout.LayerBytes() > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("KV slices of ", layout.LayerBytes(), " bytes"));
+  BATON_ASSIGN_OR_RETURN(OutgoingFormat format, FormatOf(options, layout));
+  const size_t slice = format.wire.LayerBytes();
+  if (slice == 0 || slice > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("KV slices of ", slice, " bytes"));
   }
-  if (options.ring_bytes < layout.LayerBytes()) {
-    return absl::InvalidArgumentError(absl::StrCat("ring_bytes is ", options.ring_bytes,
-                                                   ", one slice has ", layout.LayerBytes()));
+  if (options.ring_bytes < slice) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ring_bytes is ", options.ring_bytes, ", one slice has ", slice));
   }
-  auto core = std::make_shared<SenderCore>(layout);
+  auto core = std::make_shared<SenderCore>(std::move(format));
   core->context.options = options;
-  core->context.layout = layout;
   core->context.incarnation = RandomU64();
   BATON_ASSIGN_OR_RETURN(core->loop, EventLoop::Make("kv-sender"));
   core->context.loop = core->loop.get();
@@ -159,8 +169,7 @@ SocketSender::~SocketSender() {
 std::unique_ptr<KvWriter> SocketSender::Open(const std::vector<Endpoint>& endpoints,
                                              const ReserveRequest& request, absl::Time deadline,
                                              Done granted) {
-  auto transfer = std::make_shared<OutgoingTransfer>(request, &core_->context.layout,
-                                                     &core_->joiner, std::move(granted));
+  auto transfer = std::make_shared<OutgoingTransfer>(request, &core_->format, std::move(granted));
   core_->loop->Post([core = core_.get(), transfer, endpoints, deadline] {
     if (deadline != absl::InfiniteFuture()) {
       transfer->deadline_timer =

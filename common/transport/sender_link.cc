@@ -93,9 +93,10 @@ void SenderLink::Greet() {
   hello.set_protocol_version(kProtocolVersion);
   hello.set_sender_id(context_->options.sender_id);
   hello.set_sender_incarnation(context_->incarnation);
-  FillLayoutInfo(context_->layout, *hello.mutable_layout());
+  FillLayoutInfo(context_->format->layout, *hello.mutable_layout());
+  FillWireInfo(context_->format->layout, context_->format->wire, hello);
   absl::StatusOr<OutgoingChannel> channel =
-      transport_->make_channel(context_->options, context_->layout, context_->loop, hello);
+      transport_->make_channel(context_->options, context_->loop, hello);
   if (!channel.ok()) return NextEndpoint(channel.status());
   channel_ = std::move(channel->puts);
   if (context_->decorate) channel_ = context_->decorate(std::move(channel_));

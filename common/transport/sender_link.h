@@ -23,7 +23,7 @@ namespace baton::transport {
 // What all links of a sender share.
 struct SenderContext {
   SenderOptions options;
-  kv::KvLayout layout;
+  const OutgoingFormat* format = nullptr;
   uint64_t incarnation = 0;
   EventLoop* loop = nullptr;
   // Put around every channel: how faults are injected. May be empty.

@@ -28,11 +28,12 @@ uint64_t RandomU64() {
   return value;
 }
 
-Ticket::Ticket(uint64_t epoch, Grant grant, const kv::KvLayout& layout)
+Ticket::Ticket(uint64_t epoch, Grant grant, const kv::KvLayout& layout, size_t wire_bytes)
     : id_(MakeTicketId()),
       epoch_(epoch),
       grant_(std::move(grant)),
       layers_(layout.layers),
+      wire_bytes_(wire_bytes),
       slice_bytes_(layout.LayerBytes()),
       block_count_(grant_.first_block + static_cast<uint32_t>(grant_.blocks.size())),
       landed_(grant_.blocks.size() * layers_),
@@ -63,9 +64,9 @@ absl::Status Ticket::Check(const baton::v1::Put& put) const {
   // Both factors are bounded by the grant: no overflow.
   const uint64_t slices =
       uint64_t{put.block_end() - put.block_begin()} * (put.layer_end() - put.layer_begin());
-  if (put.bytes() != slices * slice_bytes_) {
+  if (put.bytes() != slices * wire_bytes_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("put of ", put.bytes(), " bytes, its range has ", slices * slice_bytes_));
+        absl::StrCat("put of ", put.bytes(), " bytes, its range has ", slices * wire_bytes_));
   }
   return absl::OkStatus();
 }

@@ -28,7 +28,8 @@ uint64_t RandomU64();
 // landed; nothing is ever written over a landed slice.
 class Ticket {
  public:
-  Ticket(uint64_t epoch, Grant grant, const kv::KvLayout& layout);
+  // `wire_bytes`: of one slice as it travels; the layout says what it is here.
+  Ticket(uint64_t epoch, Grant grant, const kv::KvLayout& layout, size_t wire_bytes);
 
   const std::string& id() const { return id_; }
   uint64_t epoch() const { return epoch_; }
@@ -61,7 +62,8 @@ class Ticket {
   const uint64_t epoch_;
   const Grant grant_;
   const uint32_t layers_;
-  const size_t slice_bytes_;
+  const size_t wire_bytes_;   // of a slice in a Put
+  const size_t slice_bytes_;  // of a slice in its block
   const uint32_t block_count_;
   std::vector<bool> landed_;
   std::vector<uint32_t> crc_;

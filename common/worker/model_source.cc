@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) 
   load.precision =
       options.precision == "exact" ? model::Precision::kExact : model::Precision::kFast;
   BATON_ASSIGN_OR_RETURN(load.weights, model::ParseWeightChoice(options.weights));
-  BATON_ASSIGN_OR_RETURN(load.kv_type, kv::ParseKvType(options.kv_dtype));
+  BATON_ASSIGN_OR_RETURN(load.kv_type, model::ParseKvChoice(options.kv_dtype));
   load.threads = options.threads;
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);

@@ -56,8 +56,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice("Model", "weights", &options->weights, model::WeightChoiceNames(),
                  "stored: as the checkpoint has them; others: F32, F16 and BF16 matrices become "
                  "4 or 8 bits in blocks of 32, or BF16, when they are packed");
-  line.AddChoice("Model", "kv-dtype", &options->kv_dtype, {"bf16", "f32"},
-                 "Type of the KV cache; exact always takes f32");
+  line.AddChoice("Model", "kv-dtype", &options->kv_dtype, {"auto", "bf16", "int8", "f32"},
+                 "Type of the KV cache; auto: bf16 for fast, f32 for exact");
   line.Add("Model", "threads", &options->threads,
            "Compute threads; 0: what CPU affinity and cgroup quota allow");
   line.AddChoice("Model", "share-cores", &options->share_cores, {"auto", "off"},

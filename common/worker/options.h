@@ -34,7 +34,7 @@ struct Options {
   std::string model = "embedded";  // path, "embedded" or "fake"
   std::string precision = "fast";
   std::string weights = "stored";
-  std::string kv_dtype = "bf16";
+  std::string kv_dtype = "auto";
   std::string isa = "auto";
   uint32_t threads = 0;  // 0: what affinity and cgroup quota allow
   std::string share_cores = "auto";

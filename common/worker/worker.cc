@@ -14,6 +14,7 @@
 #include "common/base/port_file.h"
 #include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/kv/convert/layer_converter.h"
 #include "common/kv/memory_budget.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
@@ -158,6 +159,9 @@ v1::Hello Worker::MakeHello() const {
   hello.set_vocabulary_size(model.vocabulary_size);
   hello.set_context_tokens(model.context_tokens);
   hello.set_numerics_id(layout.numerics_id);
+  hello.set_compute_id(layout.compute_id);
+  hello.set_kv_type(std::string(kv::KvTypeName(layout.type)));
+  hello.set_kv_convertible(kv::IsConvertible(layout));
   hello.set_host_id(options_.host_id);
   hello.set_max_sequences(options_.max_sequences);
   handoff_->Describe(&hello);

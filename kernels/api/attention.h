@@ -14,14 +14,30 @@ inline constexpr uint32_t kBlockTokens = 32;     // equals kv::kBlockTokens
 inline constexpr uint32_t kSegmentTokens = 256;  // 8 blocks
 inline constexpr uint32_t kAttentionRows = 12;   // rows of one call
 
-enum class KvElement : uint8_t { kF32, kBf16 };
+// How K and V are stored. kInt8: 8-bit codes with one bf16 scale per (token, KV
+// head), K and V apart; keys are stored rotated (packing/hadamard.h).
+enum class KvElement : uint8_t { kF32, kBf16, kInt8 };
+
+// Bytes of one head's K or V of a block. A multiple of 64, as head_dim is one
+// of 16.
+constexpr size_t KvSliceBytes(KvElement element, uint32_t head_dim) {
+  switch (element) {
+    case KvElement::kF32:
+      return size_t{kBlockTokens} * head_dim * sizeof(float);
+    case KvElement::kBf16:
+      return size_t{kBlockTokens} * head_dim * sizeof(uint16_t);
+    case KvElement::kInt8:
+      return size_t{kBlockTokens} * (head_dim + sizeof(uint16_t));
+  }
+  return 0;
+}
 
 // Query rows against one segment of one KV head. A row is one query head of
 // one position; rows of one call belong to one sequence and KV head.
 struct SegmentTask {
   uint32_t head_dim = 0;                     // stored width, a multiple of 16
   uint32_t rows = 0;                         // <= kAttentionRows
-  const float* queries = nullptr;            // [rows, head_dim], already times log2(e) / sqrt(d)
+  const float* queries = nullptr;            // [rows, head_dim]: times log2(e) / sqrt(d), prepared
   const uint32_t* positions = nullptr;       // [rows]: a row sees tokens <= its position
   uint32_t first_token = 0;                  // absolute position of the segment's first token
   uint32_t blocks = 0;                       // blocks to look at, 1 to 8
@@ -52,6 +68,9 @@ class AttentionFormat {
   // head size), into slot `slot` of a block's slices.
   virtual void Append(const float* k, const float* v, uint32_t head_dim, uint32_t slot,
                       std::byte* k_slice, std::byte* v_slice) const = 0;
+  // Turns a query [head_dim] into what Attend takes: as the keys were turned.
+  // Scores are those of query and key up to rounding.
+  virtual void PrepareQuery(float* /*query*/, uint32_t /*head_dim*/) const {}
   virtual void Attend(const SegmentTask& task) const = 0;
 };
 

@@ -66,20 +66,24 @@ void AttendRow(const SegmentTask& task, const Expanded& kv, uint32_t row) {
 template <typename Slices>
 class RefAttention final : public Slices {
  public:
-  std::string_view name() const override {
-    return this->element() == KvElement::kF32 ? "ref/attention-f32/1" : "ref/attention-bf16/1";
-  }
+  explicit RefAttention(std::string_view name) : name_(name) {}
+  std::string_view name() const override { return name_; }
   void Attend(const SegmentTask& task) const override {
     const Expanded kv = Expand(this->element(), task);
     for (uint32_t row = 0; row < task.rows; ++row) AttendRow(task, kv, row);
   }
+
+ private:
+  const std::string_view name_;
 };
 
 }  // namespace
 
 const AttentionFormat& Attention(KvElement element) {
-  static const RefAttention<F32Slices> f32;
-  static const RefAttention<Bf16Slices> bf16;
+  static const RefAttention<F32Slices> f32("ref/attention-f32/1");
+  static const RefAttention<Bf16Slices> bf16("ref/attention-bf16/1");
+  static const RefAttention<Int8Slices> int8("ref/attention-int8/1");
+  if (element == KvElement::kInt8) return int8;
   if (element == KvElement::kF32) return f32;
   return bf16;
 }

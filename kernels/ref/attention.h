@@ -5,7 +5,7 @@
 
 namespace baton::kernels::ref {
 
-// float64 scores, weights and sums over either element type.
+// float64 scores, weights and sums over every element type.
 const AttentionFormat& Attention(KvElement element);
 MergeSegmentFn MergeSegment;
 

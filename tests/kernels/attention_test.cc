@@ -29,8 +29,7 @@ struct Kv {
 
 Kv MakeKv(const AttentionFormat& format, uint32_t head_dim, uint32_t tokens, uint32_t blocks,
           unsigned order_seed, unsigned seed = 1) {
-  const size_t slice =
-      size_t{format.element() == KvElement::kF32 ? 4u : 2u} * kBlockTokens * head_dim;
+  const size_t slice = KvSliceBytes(format.element(), head_dim);
   Kv kv{head_dim, slice, AlignedBytes(2 * blocks * slice), {}, {}};
   std::vector<uint32_t> order(blocks);
   std::iota(order.begin(), order.end(), 0);
@@ -59,6 +58,9 @@ Result Attend(const AttentionFormat& format, const Kv& kv, std::span<const float
   AlignedBytes out(sizeof(float) * rows * kv.head_dim);
   AlignedBytes aligned(sizeof(float) * rows * kv.head_dim);
   std::copy_n(queries.data(), size_t{rows} * kv.head_dim, aligned.floats());
+  for (uint32_t r = 0; r < rows; ++r) {
+    format.PrepareQuery(aligned.floats() + size_t{r} * kv.head_dim, kv.head_dim);
+  }
   Result result{std::vector<float>(rows), std::vector<float>(rows), {}};
   SegmentTask task;
   task.head_dim = kv.head_dim;
@@ -85,8 +87,8 @@ class AttentionTest : public testing::TestWithParam<Case> {
   const AttentionFormat& oracle() const {
     return FindBackend("ref")->Attention(GetParam().element);
   }
-  // Backends may round queries and weights to the element type.
-  float tolerance() const { return GetParam().element == KvElement::kF32 ? 1e-5f : 0.02f; }
+  // Backends may round queries and weights to bf16 over bf16 slices.
+  float tolerance() const { return GetParam().element == KvElement::kBf16 ? 0.02f : 1e-5f; }
 };
 
 TEST_P(AttentionTest, AgreesWithReferenceForEveryRowCountAndHeadSize) {
@@ -196,20 +198,59 @@ TEST_P(AttentionTest, SlicesAreTheSameBytesInEveryBackendWithTheirLayout) {
   EXPECT_EQ(std::memcmp(ours.memory.data(), theirs.memory.data(), 6 * ours.slice_bytes), 0);
 }
 
+// What is stored stands for the keys and values that were given.
+TEST_P(AttentionTest, AgreesWithFloat32SlicesUpToTheirRounding) {
+  const AttentionFormat& f32 = FindBackend("ref")->Attention(KvElement::kF32);
+  for (uint32_t head_dim : {16u, 48u, 64u, 128u}) {
+    const Kv kv = MakeKv(format(), head_dim, 100, 4, 7);
+    const Kv reference = MakeKv(f32, head_dim, 100, 4, 7);
+    const auto query = RandomFloats(head_dim, 3, 0.3f);
+    const std::vector<uint32_t> position = {99};
+    const Result actual = Attend(format(), kv, query, position);
+    const Result expected = Attend(f32, reference, query, position);
+    for (uint32_t d = 0; d < head_dim; ++d) {
+      EXPECT_NEAR(actual.out[d] / actual.sum[0], expected.out[d] / expected.sum[0], 0.02)
+          << "head size " << head_dim << ", dim " << d;
+    }
+  }
+}
+
+TEST_P(AttentionTest, NanInAKeyOrAValueReachesRowsThatSeeItAndNoOthers) {
+  constexpr uint32_t kHeadDim = 32, kDirty = 40;
+  for (const bool in_key : {true, false}) {
+    Kv kv = MakeKv(format(), kHeadDim, 64, 2, 1);
+    auto k = RandomFloats(kHeadDim, 5), v = RandomFloats(kHeadDim, 6);
+    (in_key ? k : v)[7] = std::nanf("");
+    format().Append(k.data(), v.data(), kHeadDim, kDirty % kBlockTokens,
+                    const_cast<std::byte*>(kv.keys[1]), const_cast<std::byte*>(kv.values[1]));
+    const auto queries = RandomFloats(2 * kHeadDim, 7);
+    const std::vector<uint32_t> positions = {kBlockTokens - 1, 63};
+    const Result seen = Attend(format(), kv, queries, positions);
+    EXPECT_TRUE(std::isnan(seen.out[kHeadDim + 7])) << (in_key ? "key" : "value");
+    // A row that ends in an earlier block, looked at without the dirty one.
+    kv.keys.resize(1);
+    kv.values.resize(1);
+    const Result unseen = Attend(format(), kv, queries, {&positions[0], 1});
+    for (float value : unseen.out) EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const Backend* backend : AvailableBackends()) {
-    cases.push_back({backend, KvElement::kF32});
-    cases.push_back({backend, KvElement::kBf16});
+    for (KvElement element : {KvElement::kF32, KvElement::kBf16, KvElement::kInt8}) {
+      cases.push_back({backend, element});
+    }
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllBackends, AttentionTest, testing::ValuesIn(AllCases()),
-                         [](const auto& test) {
-                           return std::string(test.param.backend->name()) +
-                                  (test.param.element == KvElement::kF32 ? "_f32" : "_bf16");
-                         });
+std::string CaseName(const testing::TestParamInfo<Case>& test) {
+  static constexpr const char* kNames[] = {"_f32", "_bf16", "_int8"};
+  return std::string(test.param.backend->name()) + kNames[static_cast<size_t>(test.param.element)];
+}
+
+INSTANTIATE_TEST_SUITE_P(AllBackends, AttentionTest, testing::ValuesIn(AllCases()), CaseName);
 
 }  // namespace
 }  // namespace baton::kernels

@@ -114,7 +114,7 @@ void BenchLinear(const LinearFormat& format, WeightType type, uint32_t outputs, 
 
 void BenchAttention(const AttentionFormat& format, uint32_t head_dim, uint32_t rows,
                     const Peaks& peaks) {
-  const size_t slice = (format.element() == KvElement::kF32 ? 4u : 2u) * kBlockTokens * head_dim;
+  const size_t slice = KvSliceBytes(format.element(), head_dim);
   constexpr uint32_t kBlocks = kSegmentTokens / kBlockTokens;
   AlignedBytes kv(2 * kBlocks * slice), out(sizeof(float) * rows * head_dim);
   const auto values = RandomFloats(size_t{head_dim} * kAttentionRows, 3);
@@ -170,7 +170,7 @@ void BenchBackend(const Backend& backend, std::string_view part, const Peaks& pe
       }
     }
   }
-  for (KvElement element : {KvElement::kF32, KvElement::kBf16}) {
+  for (KvElement element : {KvElement::kF32, KvElement::kBf16, KvElement::kInt8}) {
     if (!Wanted(backend.Attention(element).name(), part)) continue;
     for (uint32_t head_dim : {64u, 128u}) {
       for (uint32_t rows : {3u, 8u, 12u}) {

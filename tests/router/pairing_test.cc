@@ -121,6 +121,48 @@ TEST_F(PairingTest, EqualNumericsAreRequiredForASplitAndNotForLocal) {
   EXPECT_EQ(local.fallback, "incompatible_pair");
 }
 
+v1::WorkerMessage HelloOf(const std::string& id, v1::WorkerRole role, const std::string& kv_type) {
+  v1::WorkerMessage message = MakeHello(id, role);
+  message.mutable_hello()->set_compute_id("n");
+  message.mutable_hello()->set_numerics_id("n " + kv_type);
+  message.mutable_hello()->set_kv_type(kv_type);
+  message.mutable_hello()->set_kv_convertible(true);
+  return message;
+}
+
+TEST_F(PairingTest, OtherKvTypesPairWhereTheyCanBeConverted) {
+  Worker& p = Add(HelloOf("p", v1::WORKER_ROLE_PREFILL, "bf16"));
+  Worker& d = Add(HelloOf("d", v1::WORKER_ROLE_DECODE, "int8"));
+  EXPECT_EQ(Choose(v1::PATH_SPLIT).decode, &d);
+  const std::pair<const char*, void (*)(v1::Hello&)> changes[] = {
+      {"other kernels", [](v1::Hello& h) { h.set_compute_id("m"); }},
+      {"a worker that says nothing", [](v1::Hello& h) { h.clear_compute_id(); }},
+      {"a layout of its own", [](v1::Hello& h) { h.set_kv_convertible(false); }},
+      {"the same type in another revision", [](v1::Hello& h) { h.set_kv_type("bf16"); }}};
+  for (const auto& [name, change] : changes) {
+    const v1::Hello good = d.hello;
+    change(d.hello);
+    EXPECT_EQ(Choose(v1::PATH_SPLIT).outcome, kMissing) << name;
+    d.hello = good;
+  }
+  p.hello.set_kv_convertible(false);
+  EXPECT_EQ(Choose(v1::PATH_SPLIT).outcome, kMissing);
+}
+
+TEST_F(PairingTest, EqualNumericsComeBeforeConversion) {
+  Add(HelloOf("p1", v1::WORKER_ROLE_PREFILL, "bf16"));
+  Worker& p2 = Add(HelloOf("p2", v1::WORKER_ROLE_PREFILL, "int8"));
+  Worker& d = Add(HelloOf("d", v1::WORKER_ROLE_DECODE, "int8"));
+  directory_.Assign(p2, 1, 10, 50);  // busier
+  Pairing pairing = Choose();
+  EXPECT_EQ(pairing.prefill, &p2);
+  EXPECT_EQ(pairing.decode, &d);
+  p2.draining = true;
+  pairing = Choose();
+  EXPECT_EQ(pairing.prefill->id(), "p1");
+  EXPECT_EQ(pairing.decode, &d);
+}
+
 TEST_F(PairingTest, WithoutAPrefillWorkerAnUnspecifiedPathFallsBackAndSaysSo) {
   Worker& d = AddDecode("d");
   const Pairing local = Choose();

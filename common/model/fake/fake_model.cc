@@ -72,8 +72,9 @@ kv::KvLayout MakeLayout(const FakeOptions& options) {
   layout.type = options.kv_type;
   layout.slice_layout = "fake/1";
   layout.model_fingerprint = absl::StrCat("fake-", absl::Hex(digest, absl::kZeroPad16));
+  layout.compute_id = "fake/1";
   layout.numerics_id =
-      absl::StrCat("fake/1 ", options.kv_type == kv::KvType::kF32 ? "f32" : "bf16");
+      absl::StrCat(layout.compute_id, " ", std::string(kv::KvTypeName(options.kv_type)));
   return layout;
 }
 

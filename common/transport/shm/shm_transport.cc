@@ -67,8 +67,8 @@ class RingSource final : public PutSource {
   Mapping ring_;
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions& options, const kv::KvLayout&,
-                                            EventLoop* loop, baton::v1::HandoffHello& hello) {
+absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions& options, EventLoop* loop,
+                                            baton::v1::HandoffHello& hello) {
   BATON_ASSIGN_OR_RETURN(Ring ring, Ring::Make(options.ring_bytes));
   UniqueFd pass(dup(ring.fd()));
   if (!pass.valid()) return absl::ResourceExhaustedError("no descriptor for the ring");

@@ -41,7 +41,7 @@ class StreamSource final : public PutSource {
   bool reports_consumed() const override { return false; }
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions&, const kv::KvLayout&, EventLoop*,
+absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions&, EventLoop*,
                                             baton::v1::HandoffHello&) {
   return OutgoingChannel{std::make_unique<StreamChannel>(), UniqueFd()};
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in float32 over float32 slices, or over bf16 slices that are
-// widened on the way into the registers.
+// Attention in float32 over float32 slices, or over bf16 or int8 slices that
+// are widened on the way into the registers. Scales of int8 tokens multiply
+// scores and weights, not the codes.
+#include <type_traits>
+
 #include "kernels/cpu/avx2/float_tile.h"
 #include "kernels/cpu/avx2/formats.h"
 #include "kernels/packing/kv_slices.h"
@@ -10,6 +13,20 @@ namespace {
 
 // Rows of a register tile.
 constexpr uint32_t kRows = 6;
+
+// Codes of int8 slices as pairs of rows: K [head_dim][32], V [32][head_dim].
+struct Int8Pairs {
+  static constexpr size_t Bytes(uint32_t width) { return size_t{width} * 2; }
+  template <bool kOdd>
+  __attribute__((always_inline)) static inline __m256 Load(const std::byte* pair, uint32_t width,
+                                                           uint32_t column) {
+    const std::byte* codes = pair + (kOdd ? width : 0) + column;
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes))));
+  }
+};
+template <typename Pairs>
+inline constexpr bool kScaled = std::is_same_v<Pairs, Int8Pairs>;
 
 // Scores of R rows against one block; sums over dimensions in order.
 template <typename Pairs, int R>
@@ -25,6 +42,25 @@ __attribute__((noinline)) void ScoreBlock(const float* queries, const std::byte*
                            queries + d, head_dim, 1, sum);
     }
     Store(sum, scores + token, kSegmentTokens);
+  }
+}
+
+// x[t] *= scale of token t, over one block of an int8 slice.
+BATON_INLINE void ScaleTokens(const std::byte* slice, uint32_t head_dim, float* x) {
+  const std::byte* scales = Int8Scales(slice, head_dim);
+  for (uint32_t t = 0; t < kBlockTokens; t += kLanes) {
+    const __m128i bits = _mm_load_si128(reinterpret_cast<const __m128i*>(scales + 2 * t));
+    const __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    _mm256_store_ps(x + t, _mm256_mul_ps(_mm256_load_ps(x + t), scale));
+  }
+}
+// The same of R rows and all blocks of a task.
+template <int R>
+void ScaleRows(const std::byte* const* slices, const SegmentTask& task, float* x) {
+  for (uint32_t b = 0; b < task.blocks; ++b) {
+    for (int r = 0; r < R; ++r) {
+      ScaleTokens(slices[b], task.head_dim, x + r * kSegmentTokens + b * kBlockTokens);
+    }
   }
 }
 
@@ -80,12 +116,14 @@ void AttendRows(const SegmentTask& task, uint32_t first) {
     ScoreBlock<Pairs, R>(task.queries + size_t{first} * task.head_dim, task.keys[b], task.head_dim,
                          scores + b * kBlockTokens);
   }
+  if constexpr (kScaled<Pairs>) ScaleRows<R>(task.keys, task, scores);
   for (uint32_t r = 0; r < R; ++r) {
     const uint32_t position = task.positions[first + r];
     const uint32_t seen = position < task.first_token ? 0 : position - task.first_token + 1;
     Weigh(scores + r * kSegmentTokens, seen, task.blocks * kBlockTokens, task.max + first + r,
           task.sum + first + r);
   }
+  if constexpr (kScaled<Pairs>) ScaleRows<R>(task.values, task, scores);
   constexpr int V = kTileVectors<R>;
   float* out = task.out + size_t{first} * task.head_dim;
   uint32_t dim = 0;
@@ -124,6 +162,11 @@ const AttentionFormat& F32Attention() {
 }
 const AttentionFormat& Bf16Attention() {
   static const Attention<Bf16Slices, Bf16Pairs> format("avx2/attention-bf16/1");
+  return format;
+}
+
+const AttentionFormat& Int8Attention() {
+  static const Attention<Int8Slices, Int8Pairs> format("avx2/attention-int8/1");
   return format;
 }
 

@@ -46,7 +46,15 @@ class Avx2 final : public Backend {
     return avx2::Bf16Linear();
   }
   const AttentionFormat& Attention(KvElement element) const override {
-    return element == KvElement::kF32 ? avx2::F32Attention() : avx2::Bf16Attention();
+    switch (element) {
+      case KvElement::kF32:
+        return avx2::F32Attention();
+      case KvElement::kBf16:
+        break;
+      case KvElement::kInt8:
+        return avx2::Int8Attention();
+    }
+    return avx2::Bf16Attention();
   }
 };
 

@@ -24,8 +24,9 @@ const LinearFormat& Bf16Linear();
 // multiply-add per input, in order (as Bf16Linear).
 const LinearFormat& ExactLinear();
 
-// float32 arithmetic over float32 or bf16 slices.
+// float32 arithmetic over float32, bf16 or int8 slices.
 const AttentionFormat& F32Attention();
 const AttentionFormat& Bf16Attention();
+const AttentionFormat& Int8Attention();
 
 }  // namespace baton::kernels::avx2

@@ -2,6 +2,7 @@
 // Compiled for any x86-64: nothing here may use what available() asks for.
 #include "kernels/cpu/avx512/avx512_backend.h"
 
+#include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx512/exact.h"
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/row_ops.h"
@@ -51,7 +52,15 @@ class Avx512 final : public Backend {
     return avx512::Bf16Linear();
   }
   const AttentionFormat& Attention(KvElement element) const override {
-    return element == KvElement::kF32 ? avx512::F32Attention() : avx512::Bf16Attention();
+    switch (element) {
+      case KvElement::kF32:
+        return avx512::F32Attention();
+      case KvElement::kBf16:
+        break;
+      case KvElement::kInt8:
+        return avx2::Int8Attention();  // every CPU with AVX-512 runs it
+    }
+    return avx512::Bf16Attention();
   }
 };
 

@@ -16,7 +16,7 @@ struct Slices {
   std::array<const float*, kSegmentTokens / kBlockTokens> keys, values;
 };
 
-// Widens bf16 slices into memory of the thread; float32 ones are used in place.
+// Widens bf16 and int8 slices into memory of the thread; float32 ones are used in place.
 Slices Widen(KvElement element, const SegmentTask& task) {
   Slices slices{};
   thread_local std::vector<float> memory;
@@ -102,21 +102,24 @@ void AttendRow(const SegmentTask& task, const Slices& slices, uint32_t row) {
 template <typename SlicesFormat>
 class GenericAttention final : public SlicesFormat {
  public:
-  std::string_view name() const override {
-    return this->element() == KvElement::kF32 ? "generic/attention-f32/1"
-                                              : "generic/attention-bf16/1";
-  }
+  explicit GenericAttention(std::string_view name) : name_(name) {}
+  std::string_view name() const override { return name_; }
   void Attend(const SegmentTask& task) const override {
     const Slices slices = Widen(this->element(), task);
     for (uint32_t row = 0; row < task.rows; ++row) AttendRow(task, slices, row);
   }
+
+ private:
+  const std::string_view name_;
 };
 
 }  // namespace
 
 const AttentionFormat& Attention(KvElement element) {
-  static const GenericAttention<F32Slices> f32;
-  static const GenericAttention<Bf16Slices> bf16;
+  static const GenericAttention<F32Slices> f32("generic/attention-f32/1");
+  static const GenericAttention<Bf16Slices> bf16("generic/attention-bf16/1");
+  static const GenericAttention<Int8Slices> int8("generic/attention-int8/1");
+  if (element == KvElement::kInt8) return int8;
   if (element == KvElement::kF32) return f32;
   return bf16;
 }

@@ -5,7 +5,7 @@
 
 namespace baton::kernels::generic {
 
-// float32 throughout; bf16 slices are widened first.
+// float32 throughout; bf16 and int8 slices are widened first.
 const AttentionFormat& Attention(KvElement element);
 MergeSegmentFn MergeSegment;
 

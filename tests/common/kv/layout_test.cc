@@ -16,6 +16,7 @@ KvLayout SomeLayout() {
           .type = KvType::kBf16,
           .slice_layout = "k-pairs-v-pairs/1",
           .model_fingerprint = "abc",
+          .compute_id = "avx512",
           .numerics_id = "avx512/1"};
 }
 
@@ -24,6 +25,17 @@ TEST(KvLayout, BytesFollowFromTheShape) {
   EXPECT_EQ(layout.SliceBytes(), 2u * 32 * 64);
   EXPECT_EQ(layout.LayerBytes(), 2u * 3 * 2 * 32 * 64);
   EXPECT_EQ(layout.BlockBytes(), 30u * 2 * 3 * 2 * 32 * 64);
+}
+
+TEST(KvLayout, Int8TakesAtMost52PercentOfBf16) {
+  for (uint32_t head_dim : {64u, 96u, 128u, 256u}) {
+    KvLayout int8 = SomeLayout(), bf16 = SomeLayout();
+    int8.head_dim = bf16.head_dim = head_dim;
+    int8.type = KvType::kInt8;
+    EXPECT_EQ(int8.SliceBytes(), 32u * (head_dim + 2));
+    EXPECT_LE(static_cast<double>(int8.BlockBytes()),
+              0.52 * static_cast<double>(bf16.BlockBytes()));
+  }
 }
 
 TEST(KvLayout, BlocksForTokensRoundsUp) {
@@ -51,6 +63,7 @@ TEST(KvLayout, RefusalNamesFieldAndBothValues) {
        "slice_layout: ours is k-pairs-v-pairs/1, theirs is x/2"},
       {[](KvLayout& l) { l.model_fingerprint = "def"; },
        "model_fingerprint: ours is abc, theirs is def"},
+      {[](KvLayout& l) { l.compute_id = "avx2"; }, "compute_id: ours is avx512, theirs is avx2"},
       {[](KvLayout& l) { l.numerics_id = "generic/1"; },
        "numerics_id: ours is avx512/1, theirs is generic/1"},
   };
@@ -64,7 +77,7 @@ TEST(KvLayout, RefusalNamesFieldAndBothValues) {
 }
 
 TEST(KvType, NamesRoundTrip) {
-  for (KvType type : {KvType::kF32, KvType::kBf16}) {
+  for (KvType type : {KvType::kF32, KvType::kBf16, KvType::kInt8}) {
     EXPECT_EQ(*ParseKvType(KvTypeName(type)), type);
   }
   EXPECT_EQ(ParseKvType("int3").status().code(), absl::StatusCode::kInvalidArgument);

@@ -209,8 +209,10 @@ std::vector<Case> AllCases() {
   for (const std::string& isa : AvailableIsas()) {
     cases.push_back({isa, Precision::kExact, kv::KvType::kF32});
     cases.push_back({isa, Precision::kFast, kv::KvType::kBf16});
+    cases.push_back({isa, Precision::kFast, kv::KvType::kInt8});
     if (isa != "avx512" && isa != "avx2") continue;  // fast is exact there
     cases.push_back({isa, Precision::kFast, kv::KvType::kF32});
+    cases.push_back({isa, Precision::kExact, kv::KvType::kInt8});
   }
   return cases;
 }

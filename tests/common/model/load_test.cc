@@ -49,22 +49,23 @@ TEST_F(LoadTest, PlannedKvLayoutIsThatOfTheModel) {
 }
 
 TEST_F(LoadTest, NumericsIdTellsBackendsPrecisionsAndKvTypesApart) {
-  std::set<std::string> ids;
+  std::set<std::string> ids, compute_ids;
   size_t count = 0;
   for (const std::string& isa : AvailableIsas()) {
     for (Precision precision : {Precision::kExact, Precision::kFast}) {
-      for (kv::KvType type : {kv::KvType::kF32, kv::KvType::kBf16}) {
-        if (precision == Precision::kExact && type == kv::KvType::kBf16) continue;
+      for (kv::KvType type : {kv::KvType::kF32, kv::KvType::kBf16, kv::KvType::kInt8}) {
         LoadOptions options = Options(isa, precision, 1);
         options.kv_type = type;
         const auto layout = PlanKvLayout(*checkpoint_, options);
         ASSERT_TRUE(layout.ok());
         ids.insert(layout->numerics_id);
+        compute_ids.insert(layout->compute_id);
         ++count;
       }
     }
   }
   EXPECT_EQ(ids.size(), count);
+  EXPECT_EQ(compute_ids.size(), count / 3) << "the KV type has no part in it";
 }
 
 TEST_F(LoadTest, RefusesAnUnknownIsaAndNamesThePossibleOnes) {

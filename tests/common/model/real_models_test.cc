@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "nlohmann/json.hpp"
+#include "tests/common/model/kv_continuation.h"
 #include "tests/common/model/model_runner.h"
 #include "tests/testing/test_data.h"
 
@@ -92,6 +93,39 @@ TEST_F(SmolLm2Test, GreedyIdsOfLongPrompts) { CheckGreedyIds(true); }
 
 TEST_F(SmolLm2Test, FastRowsHaveTheSameBitsInEveryChunkAndThreadCount) {
   CheckFastBits(model_, 300, std::array{512u, 31u, 100u});
+}
+
+// Prompts computed with KV of one type, continued with another, against bf16
+// from end to end: as near as int8 KV is allowed to be.
+TEST_F(SmolLm2Test, MixedKvTypesStayNearBf16) {
+  const auto runner = [&](kv::KvType type) {
+    LoadOptions options = Options("auto", Precision::kExact);
+    options.kv_type = type;
+    return ModelRunner(model_, options, 32);
+  };
+  ModelRunner bf16 = runner(kv::KvType::kBf16), own = runner(kv::KvType::kBf16);
+  ModelRunner int8 = runner(kv::KvType::kInt8);
+  ASSERT_TRUE(bf16.ok() && own.ok() && int8.ok());
+  double to_int8 = 0, to_bf16 = 0;
+  size_t steps = 0;
+  for (const auto& item : golden_) {
+    const auto prompt = item["prompt_ids"].get<std::vector<TokenId>>();
+    const auto greedy = item["greedy_ids"].get<std::vector<TokenId>>();
+    if (prompt.size() + greedy.size() > 400) continue;
+    const auto expected = Continue(bf16, own, prompt, greedy);
+    const auto kl = [&](ModelRunner& prefill, ModelRunner& decode) {
+      return static_cast<double>(greedy.size()) *
+             MeanKl(expected, Continue(prefill, decode, prompt, greedy), own.vocabulary());
+    };
+    to_int8 += kl(bf16, int8);
+    to_bf16 += kl(int8, bf16);
+    steps += greedy.size();
+  }
+  ASSERT_GT(steps, 200u);
+  std::printf("mean KL over %zu positions: bf16 to int8 %.6f, int8 to bf16 %.6f\n", steps,
+              to_int8 / static_cast<double>(steps), to_bf16 / static_cast<double>(steps));
+  EXPECT_LT(to_int8 / static_cast<double>(steps), 7e-4);
+  EXPECT_LT(to_bf16 / static_cast<double>(steps), 7e-4);
 }
 
 // Forced along the golden ids, which says the same as decoding them and needs

@@ -36,6 +36,7 @@ TEST_P(Connect, LayoutThatDiffersIsRefusedNamingFieldAndValues) {
       {"type", [](auto& l) { l.type = kv::KvType::kF32; }},
       {"slice_layout", [](auto& l) { l.slice_layout = "other/1"; }},
       {"model_fingerprint", [](auto& l) { l.model_fingerprint = "model-b"; }},
+      {"compute_id", [](auto& l) { l.compute_id = "avx512"; }},
       {"numerics_id", [](auto& l) { l.numerics_id = "avx512/1"; }}};
   for (const auto& [field, change] : changes) {
     EXPECT_NE(refusal(change).find(field), std::string::npos) << field;

@@ -81,6 +81,7 @@ class FakeLanding final : public KvLanding {
     bool hold = false;
     Locked([&] {
       ++asked_;
+      foreign_ = request.foreign;
       hold = hold_;
       if (hold) held_.emplace_back(request, granted);
     });
@@ -120,6 +121,9 @@ class FakeLanding final : public KvLanding {
     return WaitFor([&] { return answered_ >= n; });
   }
 
+  bool last_foreign() {
+    return Read([&] { return foreign_; });
+  }
   size_t granted() {
     return Read([&] { return blocks_.size(); });
   }
@@ -183,7 +187,7 @@ class FakeLanding final : public KvLanding {
   const kv::KvLayout layout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool hold_ = false, hold_commits_ = false;
+  bool hold_ = false, hold_commits_ = false, foreign_ = false;
   uint32_t first_block_ = 0;
   uint64_t reuse_ = 0;
   absl::Status refusal_, commit_refusal_;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "tests/common/transport/transport_fixture.h"
 
@@ -13,12 +14,17 @@ namespace {
 
 class Throughput : public TransportTest {
  protected:
-  // SmolLM2-135M: 30 layers with slices of 24 KiB.
-  Throughput() {
-    layout_.layers = 30;
-    layout_.kv_heads = 3;
-    layout_.head_dim = 64;
+  // SmolLM2-135M: 30 layers with slices of 24 KiB in bf16.
+  static kv::KvLayout SmolLm2(kv::KvType type) {
+    kv::KvLayout layout = SharedLayout(type);
+    layout.layers = 30;
+    layout.kv_heads = 3;
+    layout.head_dim = 64;
+    return layout;
   }
+
+  void Measure(const char* what, kv::KvType sender, kv::KvType receiver,
+               std::optional<kv::KvType> wire);
 };
 
 double CpuSeconds() {
@@ -30,10 +36,14 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
+void Throughput::Measure(const char* what, kv::KvType sender, kv::KvType receiver,
+                         std::optional<kv::KvType> wire) {
   constexpr int kRounds = 12;
+  layout_ = SmolLm2(receiver);
+  sender_layout_ = SmolLm2(sender);
+  sender_options_.wire = wire;
   Start();
-  PromptKv prompt(layout_, 48, 1);
+  PromptKv prompt(*sender_layout_, 48, 1);
   double best = 0, sum_seconds = 0, cpu_seconds = 0;
   double tail_ms = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -59,14 +69,28 @@ TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
     cpu_seconds += CpuSeconds() - cpu_before;
     tail_ms += absl::ToDoubleMilliseconds(absl::Now() - last_put);
   }
-  const double bytes = static_cast<double>(layout_.BlockBytes()) * prompt.count();
+  const kv::KvLayout travels = *kv::StoredAs(*sender_layout_, wire.value_or(sender));
+  const double bytes = static_cast<double>(travels.BlockBytes()) * prompt.count();
   const double moved = bytes * (kRounds - 1) / 1e9;
   std::printf(
-      "%s: %.2f GB/s on average, best %.2f; %.2f s of CPU per GB, both sides; last put to commit "
-      "%.2f ms (%.1f MB a prompt)\n",
-      GetParam().c_str(), moved / sum_seconds, best, cpu_seconds / moved, tail_ms / (kRounds - 1),
-      bytes / 1e6);
-  EXPECT_TRUE(prompt.Equals(landing_->blocks(1)));
+      "%s, %s: %.2f GB/s on average, best %.2f; %.2f s of CPU per GB, both sides; last put to "
+      "commit "
+      "%.2f ms (%.1f MB a prompt, %.2f ms of CPU)\n",
+      GetParam().c_str(), what, moved / sum_seconds, best, cpu_seconds / moved,
+      tail_ms / (kRounds - 1), bytes / 1e6, cpu_seconds / (kRounds - 1) * 1e3);
+  EXPECT_TRUE(prompt.StoredAs(travels).StoredAs(layout_).Equals(landing_->blocks(1)));
+}
+
+TEST_P(Throughput, PromptsOf48BlocksLayerByLayer) {
+  Measure("bf16", kv::KvType::kBf16, kv::KvType::kBf16, std::nullopt);
+}
+
+TEST_P(Throughput, PromptsThatTheReceiverConverts) {
+  Measure("bf16 into int8", kv::KvType::kBf16, kv::KvType::kInt8, std::nullopt);
+}
+
+TEST_P(Throughput, PromptsThatBothSidesConvert) {
+  Measure("bf16 over int8", kv::KvType::kBf16, kv::KvType::kBf16, kv::KvType::kInt8);
 }
 
 BATON_BOTH_TRANSPORTS(Throughput);

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/kv/convert/layer_converter.h"
 #include "common/transport/kv_transport.h"
 #include "tests/common/transport/fake_landing.h"
 
@@ -28,7 +29,17 @@ inline kv::KvLayout SmallLayout() {
   layout.type = kv::KvType::kBf16;
   layout.slice_layout = "k-pairs-v-pairs/1";
   layout.model_fingerprint = "model-a";
+  layout.compute_id = "ref";
   layout.numerics_id = "ref/1";
+  return layout;
+}
+
+// In the layouts that all backends share, which can be converted.
+inline kv::KvLayout SharedLayout(kv::KvType type) {
+  kv::KvLayout layout = SmallLayout();
+  layout.slice_layout = "k-pairs-v-pairs-bf16/1";
+  layout = *kv::StoredAs(layout, type);
+  layout.numerics_id = absl::StrCat("ref/1 ", std::string(kv::KvTypeName(type)));
   return layout;
 }
 
@@ -82,6 +93,17 @@ class PromptKv {
       }
     }
     return sources;
+  }
+  // What the blocks become when they are stored as `layout`.
+  PromptKv StoredAs(const kv::KvLayout& layout) {
+    PromptKv stored(layout, count(), 0);
+    const auto converter = kv::LayerConverter::Create(layout_, layout);
+    for (uint32_t b = 0; b < count(); ++b) {
+      for (uint32_t l = 0; l < layout.layers; ++l) {
+        converter->Convert(slice(b, l), stored.slice(b, l));
+      }
+    }
+    return stored;
   }
   // Whether `landed` (blocks from `first` on) holds these bytes.
   bool Equals(const std::vector<std::byte*>& landed, uint32_t first = 0) const {
