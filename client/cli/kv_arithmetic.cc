@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/kv_arithmetic.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,32 @@ absl::Status CheckRange(const char* name, uint64_t value, uint64_t most) {
 
 std::string TypeName(kv::KvType type) { return std::string(kv::KvTypeName(type)); }
 
+// Blocks of a rolling window: it begins and ends anywhere in a block.
+uint64_t WindowBlocks(const KvQuestion& question) {
+  return uint64_t{kv::BlocksForTokens(question.sinks)} + kv::BlocksForTokens(question.window) + 1;
+}
+
+// "128 head size x 2 bytes (bf16)", with its scale if it has one.
+std::string RowTerm(const KvQuestion& question, const KvAnswer& answer) {
+  const size_t scale = kv::KvScaleBytes(question.type);
+  const std::string numbers = absl::StrFormat("%u head size x %u bytes", answer.stored_head_dim,
+                                              kv::KvTypeBytes(question.type));
+  if (scale == 0) return absl::StrCat(numbers, " (", TypeName(question.type), ")");
+  return absl::StrFormat("(%s + %u of scale) (%s)", numbers, scale, TypeName(question.type));
+}
+
+// How many blocks a sequence has, with the reason.
+std::string BlocksTerm(const KvQuestion& question, const KvAnswer& answer) {
+  if (question.window == 0) {
+    return absl::StrFormat("ceil(%u tokens / %u) = %u blocks each", question.context,
+                           kv::kBlockTokens, answer.blocks_per_sequence);
+  }
+  return absl::StrFormat(
+      "min(ceil(%u tokens / %u), ceil(%u sinks / %u) + ceil(%u window / %u) + 1) = %u blocks each",
+      question.context, kv::kBlockTokens, question.sinks, kv::kBlockTokens, question.window,
+      kv::kBlockTokens, answer.blocks_per_sequence);
+}
+
 }  // namespace
 
 absl::StatusOr<KvAnswer> ComputeKv(const KvQuestion& question) {
@@ -35,9 +62,12 @@ absl::StatusOr<KvAnswer> ComputeKv(const KvQuestion& question) {
   KvAnswer answer;
   answer.stored_head_dim = (question.head_dim + 15) / 16 * 16;
   answer.bytes_per_token = uint64_t{2} * question.layers * question.kv_heads *
-                           answer.stored_head_dim * kv::KvTypeBytes(question.type);
+                           kv::KvRowBytes(question.type, answer.stored_head_dim);
   answer.bytes_per_block = answer.bytes_per_token * kv::kBlockTokens;
   answer.blocks_per_sequence = kv::BlocksForTokens(question.context);
+  if (question.window > 0) {
+    answer.blocks_per_sequence = std::min(answer.blocks_per_sequence, WindowBlocks(question));
+  }
   const uint64_t blocks = answer.blocks_per_sequence * question.batch;
   if (__builtin_mul_overflow(blocks, answer.bytes_per_block, &answer.needed_bytes)) {
     return absl::InvalidArgumentError("that is more memory than 64 bits can count");
@@ -52,10 +82,8 @@ absl::StatusOr<KvAnswer> ComputeKv(const KvQuestion& question) {
 
 std::string ExplainKv(const KvQuestion& question, const KvAnswer& answer) {
   std::string text = absl::StrFormat(
-      "bytes per token = 2 (K and V) x %u layers x %u KV heads x %u head size x %u bytes (%s) = "
-      "%u\n",
-      question.layers, question.kv_heads, answer.stored_head_dim, kv::KvTypeBytes(question.type),
-      TypeName(question.type), answer.bytes_per_token);
+      "bytes per token = 2 (K and V) x %u layers x %u KV heads x %s = %u\n", question.layers,
+      question.kv_heads, RowTerm(question, answer), answer.bytes_per_token);
   if (answer.stored_head_dim != question.head_dim) {
     absl::StrAppendFormat(&text, "  (head size %u is stored as %u: rounded up to 16)\n",
                           question.head_dim, answer.stored_head_dim);
@@ -64,11 +92,9 @@ std::string ExplainKv(const KvQuestion& question, const KvAnswer& answer) {
                         answer.bytes_per_token, answer.bytes_per_block,
                         FormatBytes(answer.bytes_per_block));
   if (question.context > 0) {
-    absl::StrAppendFormat(
-        &text,
-        "needed = %u sequences x ceil(%u tokens / %u) = %u blocks each x %u bytes = %u (%s)\n",
-        question.batch, question.context, kv::kBlockTokens, answer.blocks_per_sequence,
-        answer.bytes_per_block, answer.needed_bytes, FormatBytes(answer.needed_bytes));
+    absl::StrAppendFormat(&text, "needed = %u sequences x %s x %u bytes = %u (%s)\n",
+                          question.batch, BlocksTerm(question, answer), answer.bytes_per_block,
+                          answer.needed_bytes, FormatBothUnits(answer.needed_bytes));
   }
   if (question.memory_bytes > 0) {
     absl::StrAppendFormat(&text, "fits = floor(%u bytes / %u) = %u blocks = %u tokens\n",
@@ -94,6 +120,10 @@ std::string KvToJson(const KvQuestion& question, const KvAnswer& answer) {
   if (question.context > 0) {
     json["context"] = question.context;
     json["batch"] = question.batch;
+    if (question.window > 0) {
+      json["window"] = question.window;
+      json["sinks"] = question.sinks;
+    }
     json["needed_bytes"] = answer.needed_bytes;
   }
   if (question.memory_bytes > 0) {

@@ -17,6 +17,8 @@ struct KvQuestion {
   kv::KvType type = kv::KvType::kBf16;
   uint32_t context = 0;       // tokens of one sequence; 0: not asked
   uint32_t batch = 1;         // sequences
+  uint32_t window = 0;        // latest tokens that are kept; 0: all
+  uint32_t sinks = 0;         // first tokens that are kept with a window
   uint64_t memory_bytes = 0;  // 0: not asked
 };
 
@@ -24,7 +26,7 @@ struct KvAnswer {
   uint32_t stored_head_dim = 0;  // head_dim rounded up to 16
   uint64_t bytes_per_token = 0;
   uint64_t bytes_per_block = 0;
-  uint64_t blocks_per_sequence = 0;  // of `context` tokens
+  uint64_t blocks_per_sequence = 0;  // of `context` tokens, or kept of them
   uint64_t needed_bytes = 0;         // `batch` sequences of `context` tokens, in whole blocks
   uint64_t blocks_that_fit = 0;      // into memory_bytes
   uint64_t tokens_that_fit = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
 #include "client/cli/kv_arithmetic.h"
+#include "client/cli/kv_options.h"
 #include "client/cli/local_model.h"
 #include "common/base/byte_size.h"
 #include "common/base/status_macros.h"
@@ -15,6 +16,8 @@
 namespace baton::cli {
 namespace {
 
+constexpr uint32_t kCompareContext = 2048;
+
 class KvBudgetCommand final : public Command {
  public:
   explicit KvBudgetCommand(config::CommandLine* line) : Command(line) {
@@ -22,18 +25,23 @@ class KvBudgetCommand final : public Command {
     line->Add("Model", "layers", &layers_, "Layers");
     line->Add("Model", "kv-heads", &kv_heads_, "KV heads (groups) per layer");
     line->Add("Model", "head-dim", &head_dim_, "Size of a head");
-    line->AddChoice("Cache", "dtype", &dtype_, {"bf16", "f32"}, "Type of the KV cache");
+    line->AddChoice("Cache", "dtype", &dtype_, {"bf16", "int8", "f32"}, "Type of the KV cache");
     line->Add("Cache", "context", &context_,
               "Tokens of one sequence; default: the model's context");
+    line->Add("Cache", "window", &window_, "Latest tokens that are kept; 0: all");
+    line->Add("Cache", "sinks", &sinks_, "First tokens that are kept with a window");
     line->Add("Cache", "batch", &batch_, "Sequences");
     line->Add("Cache", "memory", &memory_,
               "Memory for the cache, such as 8GiB; \"available\": what this machine has left");
+    line->Add("Output", "compare", &compare_,
+              "A table instead: other KV heads, types and windows, also of well-known models");
     line->Add("Output", "json", &json_, "One JSON object instead of text");
   }
 
   int Run() override {
     KvQuestion question;
     if (absl::Status status = Ask(&question); !status.ok()) return Fail(status);
+    if (compare_) return Compare(question);
     const absl::StatusOr<KvAnswer> answer = ComputeKv(question);
     if (!answer.ok()) return Fail(answer.status());
     if (json_) {
@@ -45,6 +53,14 @@ class KvBudgetCommand final : public Command {
   }
 
  private:
+  int Compare(KvQuestion question) const {
+    if (question.context == 0) question.context = kCompareContext;
+    const absl::StatusOr<std::string> table = KvOptionsTable(question);
+    if (!table.ok()) return Fail(table.status());
+    std::cout << *table << std::flush;
+    return kExitOk;
+  }
+
   absl::Status Ask(KvQuestion* question) const {
     if (model_.given()) {
       BATON_ASSIGN_OR_RETURN(const auto checkpoint, model_.Open());
@@ -53,6 +69,8 @@ class KvBudgetCommand final : public Command {
       question->kv_heads = config.kv_heads;
       question->head_dim = config.head_dim;
       question->context = config.context;
+    } else if (compare_ && !layers_ && !kv_heads_ && !head_dim_) {
+      // The well-known models alone.
     } else if (!layers_ || !kv_heads_ || !head_dim_) {
       return absl::InvalidArgumentError(
           "give a model, or --layers, --kv-heads and --head-dim together");
@@ -62,6 +80,11 @@ class KvBudgetCommand final : public Command {
     question->head_dim = head_dim_.value_or(question->head_dim);
     question->context = context_.value_or(question->context);
     question->batch = batch_;
+    question->window = window_;
+    question->sinks = sinks_;
+    if (sinks_ > 0 && window_ == 0) {
+      return absl::InvalidArgumentError("--sinks needs a --window");
+    }
     BATON_ASSIGN_OR_RETURN(question->type, kv::ParseKvType(dtype_));
     return AskMemory(question);
   }
@@ -85,7 +108,8 @@ class KvBudgetCommand final : public Command {
   std::optional<uint32_t> layers_, kv_heads_, head_dim_, context_;
   std::optional<std::string> memory_;
   std::string dtype_ = "bf16";
-  uint32_t batch_ = 1;
+  uint32_t batch_ = 1, window_ = 0, sinks_ = 0;
+  bool compare_ = false;
   bool json_ = false;
 };
 

@@ -64,4 +64,13 @@ std::string FormatBytes(uint64_t bytes) {
                    : absl::StrFormat("%.2f %s", value, kUnits[unit]);
 }
 
+std::string FormatBothUnits(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  if (unit == 0) return FormatBytes(bytes);
+  return absl::StrFormat("%.1f %s, %s", value, kUnits[unit], FormatBytes(bytes));
+}
+
 }  // namespace baton::cli

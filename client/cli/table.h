@@ -15,5 +15,7 @@ std::string FormatTable(const std::vector<std::string>& header,
 
 // "1.50 MiB".
 std::string FormatBytes(uint64_t bytes);
+// "3.2 GB, 3.00 GiB".
+std::string FormatBothUnits(uint64_t bytes);
 
 }  // namespace baton::cli
