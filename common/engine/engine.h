@@ -126,9 +126,9 @@ class HandoffSender {
 
 struct Options {
   uint32_t kv_blocks = 0;
-  uint32_t max_sequences = 64;  // running at once
-  uint32_t max_waiting = 1024;  // beyond it: RESOURCE_EXHAUSTED
-  uint32_t chunk_tokens = 512;  // of prompts per step; a multiple of 32
+  uint32_t max_sequences = 64;       // running at once
+  uint32_t max_waiting = 1024;       // beyond it: RESOURCE_EXHAUSTED
+  uint32_t chunk_tokens = 512;       // of prompts per step; a multiple of 32
   sched::PolicyOptions policy = {};  // which prompts go first
 };
 
