@@ -15,7 +15,6 @@ using kernels::kSegmentTokens;
 
 static_assert(kBlockTokens == kv::kBlockTokens);
 constexpr uint32_t kMaxRows = 4 * kAttentionRows;
-constexpr uint32_t kSegmentBlocks = kSegmentTokens / kBlockTokens;
 
 }  // namespace
 
@@ -88,30 +87,57 @@ void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch
   }
 }
 
+uint32_t Attention::ListBlocks(const Slice& slice, const kv::KvArena& arena, uint32_t layer,
+                               uint32_t kv_head, uint32_t segment, uint32_t position,
+                               SegmentBlocks& blocks) const {
+  const uint32_t end = std::min((segment + 1) * kSegmentBlocks, position / kBlockTokens + 1);
+  uint32_t count = 0, last = 0;
+  for (uint32_t block = segment * kSegmentBlocks; block < end; ++block) {
+    if (!slice.window.SeesBlock(position, block)) continue;
+    const std::byte* data = arena.Layer(slice.blocks[block], layer);
+    blocks.keys[count] = data + kv_head * layout_.SliceBytes();
+    blocks.values[count] = blocks.keys[count] + config_.kv_heads * layout_.SliceBytes();
+    last = block;
+    ++count;
+  }
+  // All but the last are seen whole: to the kernel they stand right before it.
+  blocks.first_token = count == 0 ? 0 : (last + 1 - count) * kBlockTokens;
+  return count;
+}
+
 void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                            const AttentionItem& item, uint32_t segment, uint32_t first,
                            uint32_t rows, Scratch& scratch, float* max, float* sum,
                            float* out) const {
-  const uint32_t last_block = scratch.positions[first + rows - 1] / kBlockTokens;
-  const uint32_t first_block = segment * kSegmentBlocks;
-  std::array<const std::byte*, kSegmentBlocks> keys, values;
-  const uint32_t blocks = std::min(last_block + 1 - first_block, kSegmentBlocks);
-  for (uint32_t b = 0; b < blocks; ++b) {
-    const std::byte* data = arena.Layer(step.slices[item.slice].blocks[first_block + b], layer);
-    keys[b] = data + item.kv_head * layout_.SliceBytes();
-    values[b] = keys[b] + config_.kv_heads * layout_.SliceBytes();
+  const Slice& slice = step.slices[item.slice];
+  const size_t width = layout_.head_dim;
+  const uint32_t* positions = scratch.positions.data() + first;
+  for (uint32_t done = 0; done < rows;) {
+    uint32_t end = rows;  // rows of one block of positions see the same blocks
+    const uint32_t block = positions[done] / kBlockTokens;
+    while (slice.window.limited() && positions[end - 1] / kBlockTokens != block) --end;
+    SegmentBlocks blocks;
+    const uint32_t count =
+        ListBlocks(slice, arena, layer, item.kv_head, segment, positions[end - 1], blocks);
+    if (count == 0) {
+      std::fill_n(max + done, end - done, kernels::kNoScore);
+      std::fill_n(sum + done, end - done, 0.0f);
+      std::fill_n(out + done * width, (end - done) * width, 0.0f);
+    } else {
+      format_.Attend({.head_dim = layout_.head_dim,
+                      .rows = end - done,
+                      .queries = scratch.queries.floats() + (first + done) * width,
+                      .positions = positions + done,
+                      .first_token = blocks.first_token,
+                      .blocks = count,
+                      .keys = blocks.keys.data(),
+                      .values = blocks.values.data(),
+                      .max = max + done,
+                      .sum = sum + done,
+                      .out = out + done * width});
+    }
+    done = end;
   }
-  format_.Attend({.head_dim = layout_.head_dim,
-                  .rows = rows,
-                  .queries = scratch.queries.floats() + size_t{first} * layout_.head_dim,
-                  .positions = scratch.positions.data() + first,
-                  .first_token = segment * kSegmentTokens,
-                  .blocks = blocks,
-                  .keys = keys.data(),
-                  .values = values.data(),
-                  .max = max,
-                  .sum = sum,
-                  .out = out});
 }
 
 void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
@@ -130,7 +156,9 @@ void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
   std::fill_n(scratch.total_max.begin(), item.rows, kernels::kNoScore);
   std::fill_n(scratch.total_sum.begin(), item.rows, 0.0f);
   std::array<float, kAttentionRows> max, sum;
+  const Slice& slice = step.slices[item.slice];
   for (uint32_t segment = item.segment_begin; segment < item.segment_end; ++segment) {
+    if (!SeesSegment(slice.window, slice.first_position, segment)) continue;
     for (uint32_t first = 0; first < item.rows; first += kAttentionRows) {
       const uint32_t rows = std::min(kAttentionRows, item.rows - first);
       if (scratch.positions[first + rows - 1] < segment * kSegmentTokens) continue;
@@ -155,8 +183,8 @@ void Attention::Merge(const Step& step, const AttentionItem& item, uint32_t thre
     std::fill_n(out, width, 0.0f);
     scratch.total_max[r] = kernels::kNoScore;
     scratch.total_sum[r] = 0;
-    for (uint32_t segment = 0; segment < item.segment_end; ++segment) {
-      const size_t partial = item.partial + size_t{segment} * item.rows + r;
+    for (uint32_t part = 0; part < item.parts; ++part) {
+      const size_t partial = item.partial + size_t{part} * item.rows + r;
       backend_.merge_segment(width, partial_max_[partial], partial_sum_[partial],
                              partial_out_.floats() + partial * width, &scratch.total_max[r],
                              &scratch.total_sum[r], out);

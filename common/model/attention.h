@@ -2,6 +2,8 @@
 // Attention of a step over the KV arena: rotation, append, segments, merge.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -43,6 +45,17 @@ class Attention final {
   struct Scratch;
   float* QueryRow(const Step& step, const AttentionItem& item, uint32_t row, float* q) const;
   void LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch, float* q) const;
+  // The blocks of a segment that the rows of one call look at.
+  static constexpr uint32_t kSegmentBlocks = kernels::kSegmentTokens / kernels::kBlockTokens;
+  struct SegmentBlocks {
+    std::array<const std::byte*, kSegmentBlocks> keys, values;
+    uint32_t first_token = 0;  // as the kernel counts
+  };
+  // Of those that `position` sees; returns their number.
+  uint32_t ListBlocks(const Slice& slice, const kv::KvArena& arena, uint32_t layer,
+                      uint32_t kv_head, uint32_t segment, uint32_t position,
+                      SegmentBlocks& blocks) const;
+  // Rows [first, first + rows) of the item against one segment.
   void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                   const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
                   Scratch& scratch, float* max, float* sum, float* out) const;

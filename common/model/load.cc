@@ -96,7 +96,8 @@ uint32_t UsableVocabulary(const checkpoint::Checkpoint& checkpoint) {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
                                                  const LoadOptions& options) {
-  const checkpoint::ModelConfig& config = checkpoint.config();
+  checkpoint::ModelConfig config = checkpoint.config();
+  if (options.context_tokens > 0) config.context = options.context_tokens;
   BATON_ASSIGN_OR_RETURN(checkpoint::ModelWeights weights, checkpoint.Weights());
   BATON_RETURN_IF_ERROR(ChooseWeights(options.weights, weights));
   BATON_ASSIGN_OR_RETURN(ComputePlan plan, PlanCompute(checkpoint, weights, options));

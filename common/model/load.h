@@ -31,6 +31,9 @@ struct LoadOptions {
   uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
   std::string isa = "auto";                      // "auto", "avx512", "avx2", "generic", "ref"
   uint32_t max_step_tokens = 1024;
+  // Most tokens of one sequence; 0: what the checkpoint says. More than that is
+  // beyond what the model was trained for: for sequences with a window.
+  uint32_t context_tokens = 0;
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.
   std::shared_ptr<cores::CoreShare> cores;

@@ -14,6 +14,7 @@
 #include "common/kv/arena.h"
 #include "common/kv/block_pool.h"
 #include "common/kv/layout.h"
+#include "common/kv/window.h"
 
 namespace baton::model {
 
@@ -40,9 +41,12 @@ enum class LogitRows : uint8_t { kNone, kLast, kAll };
 struct Slice {
   std::span<const TokenId> tokens;
   uint32_t first_position = 0;
-  // Block table from position 0; covers every position of the slice.
+  // Block table from position 0; covers every position of the slice. With a
+  // window, entries that none of its positions sees may be of other positions.
   std::span<const kv::BlockId> blocks;
   LogitRows logit_rows = LogitRows::kNone;
+  // What its positions see; blocks that none of them sees are not read.
+  kv::Window window = {};
 };
 
 // Called when a layer's KV of the whole step stands in the arena; on the

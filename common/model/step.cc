@@ -31,6 +31,7 @@ absl::Status CheckSlice(const Slice& slice, const checkpoint::ModelConfig& confi
     return absl::InvalidArgumentError(absl::StrFormat(
         "a slice that ends at position %u has %u blocks", end, slice.blocks.size()));
   }
+  BATON_RETURN_IF_ERROR(kv::CheckWindow(slice.window));
   for (TokenId token : slice.tokens) {
     if (token < config.vocabulary) continue;
     return absl::InvalidArgumentError(
@@ -86,7 +87,10 @@ void SplitBySegments(Step& step) {
   step.attention.clear();
   for (AttentionItem& whole : step.merges) {
     whole.partial = step.partial_rows;
+    const Slice& slice = step.slices[whole.slice];
     for (uint32_t segment = 0; segment < whole.segment_end; ++segment) {
+      if (!SeesSegment(slice.window, slice.first_position, segment)) continue;
+      ++whole.parts;
       AttentionItem part = whole;
       part.segment_begin = segment;
       part.segment_end = segment + 1;
@@ -117,6 +121,12 @@ void PlanAttention(Step& step, const checkpoint::ModelConfig& config, uint32_t t
 }
 
 }  // namespace
+
+bool SeesSegment(const kv::Window& window, uint32_t first_position, uint32_t segment) {
+  constexpr uint32_t kSegmentBlocks = kSegmentTokens / kv::kBlockTokens;
+  return segment * kSegmentBlocks < window.sink_blocks() ||
+         (segment + 1) * kSegmentBlocks > window.FirstBlock(first_position);
+}
 
 absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::ModelConfig& config,
                               uint32_t max_tokens, uint32_t threads) {

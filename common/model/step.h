@@ -27,9 +27,15 @@ struct AttentionItem {
   uint32_t slice, kv_head;
   uint32_t first, rows;
   uint32_t segment_begin, segment_end;
-  // When the step is split by segments: where this item's partial rows start.
+  // When the step is split by segments: where this item's partial rows start,
+  // and of a merge, how many parts there are.
   size_t partial = 0;
+  uint32_t parts = 0;
 };
+
+// Whether some position from `first_position` on that reaches `segment` may
+// see a block of it.
+bool SeesSegment(const kv::Window& window, uint32_t first_position, uint32_t segment);
 
 struct Step {
   std::span<const Slice> slices;
@@ -49,7 +55,7 @@ struct Step {
   // segments, one last item): the item itself appends that head's K and V.
   bool items_append = false;
   // Non-empty when attention is split by segments: items whose partial rows,
-  // [segments, rows], are to be folded.
+  // [parts, rows], are to be folded.
   std::vector<AttentionItem> merges;
   size_t partial_rows = 0;
 };
