@@ -106,6 +106,9 @@ class Answer final {
         return true;
       case v1::GenerateResponse::kTokens:
         return TakeTokens(response.tokens());
+      case v1::GenerateResponse::kPromptLogprobs:
+        client::AppendPromptLogprobs(response.prompt_logprobs(), &result_);
+        return true;
       case v1::GenerateResponse::kFinished:
         client::FillFinished(response.finished(), &result_);
         finished_ = true;

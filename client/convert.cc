@@ -35,6 +35,7 @@ void FillSampling(const Request& request, v1::SamplingParams* sampling) {
   if (request.seed) sampling->set_seed(*request.seed);
   if (request.repetition_penalty) sampling->set_repetition_penalty(*request.repetition_penalty);
   if (request.logprobs) sampling->set_logprobs(*request.logprobs);
+  if (request.prompt_logprobs) sampling->set_prompt_logprobs(*request.prompt_logprobs);
   if (request.min_p) sampling->set_min_p(*request.min_p);
   if (request.typical_p) sampling->set_typical_p(*request.typical_p);
   if (request.presence_penalty) sampling->set_presence_penalty(*request.presence_penalty);
@@ -87,8 +88,10 @@ void FillMessages(const Request& request, Proto* proto) {
 TokenLogprobs FromProto(const v1::TokenLogprobs& proto) {
   TokenLogprobs logprobs;
   logprobs.logprob = proto.logprob();
+  logprobs.bytes = proto.token_bytes();
   for (const v1::TokenLogprob& top : proto.top()) {
     logprobs.top.emplace_back(top.token_id(), top.logprob());
+    logprobs.top_bytes.push_back(top.token_bytes());
   }
   return logprobs;
 }
@@ -213,6 +216,12 @@ TokenEvent FromProto(const v1::Tokens& tokens) {
     event.logprobs.push_back(FromProto(logprobs));
   }
   return event;
+}
+
+void AppendPromptLogprobs(const v1::PromptLogprobs& scored, Result* result) {
+  for (const v1::TokenLogprobs& logprobs : scored.logprobs()) {
+    result->prompt_logprobs.push_back(FromProto(logprobs));
+  }
 }
 
 void FillFinished(const v1::Finished& finished, Result* result) {

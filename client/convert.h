@@ -21,6 +21,7 @@ v1::TokenizeRequest ToTokenizeRequest(const Request& request);
 Status FromGrpc(const grpc::Status& status);
 
 TokenEvent FromProto(const v1::Tokens& tokens);
+void AppendPromptLogprobs(const v1::PromptLogprobs& scored, Result* result);
 void FillFinished(const v1::Finished& finished, Result* result);
 WorkerStatus FromProto(const v1::WorkerInfo& worker);
 ModelDescription FromProto(const v1::Model& model);

@@ -100,6 +100,12 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
     Request* request = FindBySequence(worker, started.sequence_key());
     if (request != nullptr) request->generation->OnStarted(started);
   }
+  for (const v1::SequencePromptLogprobs& scored : step.prompt_logprobs()) {
+    Request* request = FindBySequence(worker, scored.sequence_key());
+    if (request == nullptr || request->generation->finished()) continue;
+    const absl::Status status = request->generation->OnPromptLogprobs(scored);
+    if (!status.ok()) End(*request, status, now);
+  }
   for (const v1::SequenceTokens& tokens : step.tokens()) {
     if (tokens.first_index() == 0) directory_.FirstToken(tokens.sequence_key());
     Request* request = FindBySequence(worker, tokens.sequence_key());

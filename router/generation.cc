@@ -62,6 +62,33 @@ absl::Status Generation::CheckOrder(Source source, const v1::SequenceTokens& tok
   return absl::OkStatus();
 }
 
+absl::Status Generation::OnPromptLogprobs(const v1::SequencePromptLogprobs& scored) {
+  const auto count = static_cast<uint32_t>(scored.logprobs_size());
+  const auto prompt = static_cast<uint32_t>(request_->prompt.size());
+  if (!request_->sampling.has_prompt_logprobs() || scored.first_index() != scored_ ||
+      next_index_ > 0 || count > prompt - std::min(prompt, scored_)) {
+    return absl::InternalError(absl::StrCat("a worker sent log-probabilities of ", count,
+                                            " prompt tokens from ", scored.first_index(),
+                                            "; expected from ", scored_, " and below ", prompt));
+  }
+  v1::PromptLogprobs& out = prompt_logprobs_.emplace_back();
+  out.set_first_index(scored_);
+  *out.mutable_logprobs() = scored.logprobs();
+  for (v1::TokenLogprobs& logprobs : *out.mutable_logprobs()) {
+    NameToken(request_->prompt[scored_++], &logprobs);
+  }
+  return absl::OkStatus();
+}
+
+// Each token's own bytes: those of neighbours may make a character together.
+void Generation::NameToken(TokenId id, v1::TokenLogprobs* logprobs) const {
+  if (model_->tokenizer == nullptr) return;
+  logprobs->set_token_bytes(model_->tokenizer->TokenBytes(id));
+  for (v1::TokenLogprob& top : *logprobs->mutable_top()) {
+    top.set_token_bytes(model_->tokenizer->TokenBytes(top.token_id()));
+  }
+}
+
 absl::Status Generation::OnTokens(Source source, const v1::SequenceTokens& tokens, absl::Time now) {
   BATON_RETURN_IF_ERROR(CheckOrder(source, tokens));
   if (tokens.prefill_end_unix_us() != 0) prefill_end_us_ = tokens.prefill_end_unix_us();
@@ -111,7 +138,9 @@ void Generation::Append(const v1::SequenceTokens& tokens, absl::Time now) {
   for (const TokenId id : tokens.token_ids()) {
     out->add_token_ids(id);
     if (tokens.logprobs_size() > 0) {
-      *out->add_logprobs() = tokens.logprobs(static_cast<int>(count));
+      v1::TokenLogprobs* logprobs = out->add_logprobs();
+      *logprobs = tokens.logprobs(static_cast<int>(count));
+      NameToken(id, logprobs);
     }
     ++count;
     last_id_ = id;
@@ -142,6 +171,9 @@ v1::Tokens* Generation::OpenTokens() {
     started->set_model(model_->name);
     started->set_prompt_tokens(static_cast<uint32_t>(request_->prompt.size()));
     started->set_seed(request_->sampling.seed());
+    for (v1::PromptLogprobs& scored : std::exchange(prompt_logprobs_, {})) {
+      *events_.emplace_back().mutable_prompt_logprobs() = std::move(scored);
+    }
   }
   if (events_.empty() || !events_.back().has_tokens()) {
     events_.emplace_back().mutable_tokens()->set_first_index(next_index_);

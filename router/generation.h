@@ -38,6 +38,8 @@ class Generation final {
 
   void OnStarted(const v1::PrefillStarted& started);
   // INTERNAL: a gap, a repeat, or more than was asked for.
+  absl::Status OnPromptLogprobs(const v1::SequencePromptLogprobs& scored);
+  // INTERNAL: a gap, a repeat, or more than was asked for.
   absl::Status OnTokens(Source source, const v1::SequenceTokens& tokens, absl::Time now);
   // A worker's own error, when it ended with one.
   absl::Status OnEnd(Source source, const v1::SequenceEnd& end, absl::Time now);
@@ -61,6 +63,7 @@ class Generation final {
   void ReplayEarly(absl::Time now);
   void Finish(v1::FinishReason reason, absl::Time now);
   void SetReason(v1::FinishReason reason, v1::Finished* finished) const;
+  void NameToken(TokenId id, v1::TokenLogprobs* logprobs) const;
   v1::Tokens* OpenTokens();
   void FillTiming(absl::Time now, v1::Timing* timing) const;
 
@@ -79,6 +82,8 @@ class Generation final {
   std::vector<v1::SequenceTokens> early_;  // of the decode worker, before token 0
   v1::FinishReason early_end_ = v1::FINISH_REASON_UNSPECIFIED;
 
+  std::vector<v1::PromptLogprobs> prompt_logprobs_;  // until Started
+  uint32_t scored_ = 1;                              // prompt tokens that have theirs
   std::vector<v1::GenerateResponse> events_;
   std::string transport_;
   uint32_t cached_prompt_tokens_ = 0;

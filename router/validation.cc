@@ -19,6 +19,7 @@ using google::protobuf::RepeatedPtrField;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxMessages = 4096;
 constexpr uint32_t kDefaultMaxTokens = 512;
+constexpr uint64_t kMaxPromptLogprobs = 32768;
 constexpr size_t kMaxTenantBytes = 128;
 // A text longer than this many bytes per token of context cannot fit, and is
 // refused before it costs time in the tokenizer.
@@ -87,6 +88,15 @@ absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
         "stop.max_tokens",
         absl::StrCat("is ", stop.max_tokens(), "; the context of ", model.context,
                      " tokens leaves ", left, " after the prompt's ", prompt.size()));
+  }
+  // A row of numbers for each token, which goes through one stream.
+  const uint64_t numbers = uint64_t{prompt.size()} * (1 + out.sampling.prompt_logprobs());
+  if (out.sampling.has_prompt_logprobs() && numbers > kMaxPromptLogprobs) {
+    return rpc::BadField(
+        "sampling.prompt_logprobs",
+        absl::StrCat("is ", out.sampling.prompt_logprobs(), ", and ", std::string(field), " has ",
+                     prompt.size(), " tokens; tokens times 1 + prompt_logprobs is ", numbers,
+                     "; the limit is ", kMaxPromptLogprobs));
   }
   out.max_tokens = stop.has_max_tokens() ? stop.max_tokens() : std::min(kDefaultMaxTokens, left);
   out.ends_at_context = !stop.has_max_tokens() && out.max_tokens == left;

@@ -73,7 +73,7 @@ struct Request {
   std::optional<float> top_p;
   std::optional<uint64_t> seed;
   std::optional<float> repetition_penalty;
-  std::optional<uint32_t> logprobs;
+  std::optional<uint32_t> logprobs, prompt_logprobs;
   std::string preset;  // "greedy", "chatglm2", "llama2"; empty for none
   std::optional<float> min_p, typical_p, presence_penalty, frequency_penalty;
   std::vector<std::pair<uint32_t, float>> logit_bias;
@@ -98,6 +98,9 @@ struct Request {
 struct TokenLogprobs {
   float logprob = 0;
   std::vector<std::pair<uint32_t, float>> top;
+  // What the token and those of `top` stand for; maybe a part of a character.
+  std::string bytes = {};
+  std::vector<std::string> top_bytes = {};
 };
 
 // Some new tokens and the text they complete.
@@ -116,6 +119,7 @@ struct Result {
   std::string text;
   std::vector<uint32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt's tokens from the second on
   // "stop", "length", "stop_text", "stop_sequence", "context", "time"; empty on failure.
   std::string finish_reason;
   std::string matched_stop;

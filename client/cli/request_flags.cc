@@ -63,6 +63,18 @@ void SamplingFlags::Register(config::CommandLine& line) {
   line.Add("Answer", "ignore-eos", &ignore_eos_, "Goes on after the model's own end tokens");
   line.Add("Answer", "logprobs", &logprobs_,
            "Log-probability of each token, with this many alternatives (0 to 20)");
+  line.Add("Answer", "prompt-logprobs", &prompt_logprobs_,
+           "The same of each token of the prompt; with --json");
+  RegisterSampling(line);
+  line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
+  line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
+                 "split: prefill worker, then decode worker; local: decode worker alone");
+  line.Add("Route", "tenant", &tenant_, "On whose account the request runs");
+  line.Add("Route", "priority", &priority_, "-4 to 4; greater goes first");
+  line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
+}
+
+void SamplingFlags::RegisterSampling(config::CommandLine& line) {
   line.Add("Sampling", "temperature", &temperature_, "0 is greedy; the router's default is 0");
   line.Add("Sampling", "top-k", &top_k_, "Draws from the k most probable tokens; 0 from all");
   line.Add("Sampling", "top-p", &top_p_, "Draws from the smallest set that reaches top-p");
@@ -83,12 +95,6 @@ void SamplingFlags::Register(config::CommandLine& line) {
            "Run of tokens that is not produced: 1,2; may be given several times");
   line.Add("Sampling", "preset", &preset_,
            "greedy, chatglm2 (temperature 0.8, top-p 0.8) or llama2 (0.6, 0.9); other flags win");
-  line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
-  line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
-                 "split: prefill worker, then decode worker; local: decode worker alone");
-  line.Add("Route", "tenant", &tenant_, "On whose account the request runs");
-  line.Add("Route", "priority", &priority_, "-4 to 4; greater goes first");
-  line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
 }
 
 absl::Status SamplingFlags::Apply(Request* request) const {
@@ -98,6 +104,7 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   request->repetition_penalty = ToFloat(repetition_penalty_);
   request->top_k = top_k_;
   request->logprobs = logprobs_;
+  request->prompt_logprobs = prompt_logprobs_;
   request->max_tokens = max_tokens_;
   request->seed = seed_;
   request->tenant = tenant_;

@@ -32,13 +32,14 @@ class SamplingFlags final {
   absl::Status Apply(Request* request) const;
 
  private:
+  void RegisterSampling(config::CommandLine& line);
   absl::Status ApplyStops(Request* request) const;
 
   std::string model_, path_ = "auto", tenant_;
   int32_t priority_ = 0;
   std::optional<double> temperature_, top_p_, repetition_penalty_;
   std::optional<double> min_p_, typical_p_, presence_penalty_, frequency_penalty_;
-  std::optional<uint32_t> top_k_, logprobs_, max_tokens_, min_tokens_;
+  std::optional<uint32_t> top_k_, logprobs_, prompt_logprobs_, max_tokens_, min_tokens_;
   std::optional<uint64_t> seed_;
   std::vector<std::string> stop_, stop_sequences_, bad_words_, bad_token_ids_;
   std::string stop_token_ids_, logit_bias_, preset_;

@@ -205,6 +205,7 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       BATON_KEY(seed, SetWhole),
       BATON_KEY(repetition_penalty, SetFloat),
       BATON_KEY(logprobs, SetWhole),
+      BATON_KEY(prompt_logprobs, SetWhole),
       BATON_KEY(max_tokens, SetWhole),
       BATON_KEY(min_tokens, SetWhole),
       BATON_KEY(stop, SetTexts),

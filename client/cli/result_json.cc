@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/quantile.h"
+#include "common/base/utf8.h"
 
 namespace baton::cli {
 namespace {
@@ -28,14 +29,26 @@ Json TimingToJson(const Result::Timing& timing) {
           {"decode", Rounded(timing.decode)},     {"total", Rounded(timing.total)}};
 }
 
-Json LogprobsToJson(const std::vector<TokenLogprobs>& logprobs) {
-  Json list = Json::array();
+// A part of a character has no text of its own: then its bytes are given too.
+void AddText(const std::string& bytes, Json* json) {
+  (*json)["text"] = ReplaceInvalidUtf8(bytes);
+  if (IsValidUtf8(bytes)) return;
+  Json& list = (*json)["bytes"] = Json::array();
+  for (const char byte : bytes) list.push_back(static_cast<uint8_t>(byte));
+}
+
+// `list` may hold an entry for a token that nothing predicts.
+Json LogprobsToJson(const std::vector<TokenLogprobs>& logprobs, Json list = Json::array()) {
   for (const TokenLogprobs& token : logprobs) {
     Json top = Json::array();
-    for (const auto& [id, logprob] : token.top) {
-      top.push_back({{"token_id", id}, {"logprob", logprob}});
+    for (size_t i = 0; i < token.top.size(); ++i) {
+      Json& one = top.emplace_back(
+          Json{{"token_id", token.top[i].first}, {"logprob", token.top[i].second}});
+      if (i < token.top_bytes.size()) AddText(token.top_bytes[i], &one);
     }
-    list.push_back({{"logprob", token.logprob}, {"top", std::move(top)}});
+    Json& entry = list.emplace_back(Json{{"logprob", token.logprob}});
+    AddText(token.bytes, &entry);
+    entry["top"] = std::move(top);
   }
   return list;
 }
@@ -71,6 +84,9 @@ std::string ResultToJson(const Result& result) {
   if (!result.matched_stop.empty()) json["matched_stop"] = result.matched_stop;
   if (!result.matched_token_ids.empty()) json["matched_token_ids"] = result.matched_token_ids;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
+  if (!result.prompt_logprobs.empty()) {
+    json["prompt_logprobs"] = LogprobsToJson(result.prompt_logprobs, Json::array({nullptr}));
+  }
   return Dump(json);
 }
 

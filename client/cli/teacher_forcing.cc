@@ -36,12 +36,20 @@ absl::StatusOr<TextScore> ScoreTokens(model::Model* model, std::span<const Token
   if (tokens.empty()) return absl::InvalidArgumentError("there is no token to score");
   BATON_ASSIGN_OR_RETURN(SequenceRunner runner,
                          SequenceRunner::Create(model, 1, static_cast<uint32_t>(tokens.size())));
+  // Padding ids are never chosen and have no probability.
+  const uint32_t usable = model->info().usable_vocabulary;
+  const auto padding = std::find_if(tokens.begin(), tokens.end(),
+                                    [usable](TokenId token) { return token >= usable; });
+  if (padding != tokens.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token id ", *padding, " cannot be scored; ids go up to ", usable - 1));
+  }
   TextScore score;
   BATON_RETURN_IF_ERROR(
       runner.ForEachRow(tokens, [&](uint32_t position, std::span<const float> logits) {
         if (row) row(logits);
         if (position + 1 == tokens.size()) return;
-        score.logprobs.push_back(LogSoftmax(logits)[tokens[position + 1]]);
+        score.logprobs.push_back(LogSoftmax(logits.first(usable))[tokens[position + 1]]);
       }));
   score.total = std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0);
   if (!score.logprobs.empty()) {

@@ -68,6 +68,13 @@ struct TokenOutput {
   std::optional<absl::Time> first_step_start;
 };
 
+// Log-probabilities of the prompt tokens from `first_index`, at least 1, on.
+struct PromptLogprobsOutput {
+  SequenceRef ref;
+  uint32_t first_index = 0;
+  std::vector<sampling::TokenLogprobs> logprobs;
+};
+
 struct StartOutput {
   SequenceRef ref;
   absl::Time start;  // of the first chunk
@@ -88,6 +95,7 @@ struct EndOutput {
 // All that one step produced, for all owners.
 struct StepOutput {
   std::vector<StartOutput> started;
+  std::vector<PromptLogprobsOutput> prompt_logprobs;
   std::vector<TokenOutput> tokens;
   std::vector<EndOutput> ends;
 };

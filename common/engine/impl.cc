@@ -92,7 +92,10 @@ void Engine::Impl::EndExpired(absl::Time now) {
 
 void Engine::Impl::Flush() {
   PublishLoad();
-  if (output_.started.empty() && output_.tokens.empty() && output_.ends.empty()) return;
+  if (output_.started.empty() && output_.tokens.empty() && output_.ends.empty() &&
+      output_.prompt_logprobs.empty()) {
+    return;
+  }
   listener_->OnStep(std::exchange(output_, {}));
 }
 

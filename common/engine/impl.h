@@ -57,6 +57,10 @@ class Engine::Impl final {
     Sequence* sequence = nullptr;
     uint32_t tokens = 0;
     bool sampled = false;  // a token is chosen after it
+    bool scored = false;   // a prompt's tokens, whose log-probabilities are told
+
+    // Rows of logits that it needs, the last of them for the token.
+    size_t logit_rows() const { return scored ? tokens : sampled ? 1 : 0; }
   };
   // When a step's model run began and ended.
   struct StepTimes {
@@ -102,6 +106,7 @@ class Engine::Impl final {
   void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
   absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence,
                                                std::span<const float> logits) const;
+  absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
   void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
   std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
 

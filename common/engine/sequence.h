@@ -41,6 +41,7 @@ struct Sequence {
   uint32_t prompt_tokens = 0;
   std::vector<TokenId> tokens;      // prompt, then output
   sampling::TokenHistory history;   // of `tokens`, when penalties need it
+  uint32_t scored = 1;              // prompt tokens whose log-probabilities were told, if wanted
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
   bool holds_blocks = false;        // all of them, as kRequest

@@ -6,10 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/log.h"
+#include "common/base/status_macros.h"
 #include "common/engine/impl.h"
 #include "common/sampling/sampler.h"
 
 namespace baton::engine {
+namespace {
+
+constexpr uint32_t kScoredTokens = 32;
+
+}  // namespace
 
 bool Engine::Impl::RunStep(absl::Time now) {
   const std::vector<Row> rows = PlanRows(now);
@@ -32,8 +38,9 @@ bool Engine::Impl::RunStep(absl::Time now) {
   const size_t width = model_->info().vocabulary_size;
   std::span<const float> logits = logits_;
   for (const Row& row : rows) {
-    CommitRow(row, row.sampled ? logits.first(width) : std::span<const float>(), times);
-    if (row.sampled) logits = logits.subspan(width);
+    const size_t size = row.logit_rows() * width;
+    CommitRow(row, logits.first(size), times);
+    logits = logits.subspan(size);
   }
   // First tokens are on their way before the last blocks are copied, which
   // takes the CPU for milliseconds.
@@ -58,7 +65,10 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
   for (const sched::Chunk& chunk :
        sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits_)) {
     Sequence* sequence = prompts[chunk.prompt];
-    rows.push_back({sequence, chunk.tokens, chunk.tokens == sequence->remaining_prompt()});
+    const bool scored = sequence->spec.sampling.prompt_logprobs.has_value();
+    // A row of logits for each token takes memory: few at a time.
+    const uint32_t tokens = scored ? std::min(chunk.tokens, kScoredTokens) : chunk.tokens;
+    rows.push_back({sequence, tokens, tokens == sequence->remaining_prompt(), scored});
   }
   return rows;
 }
@@ -78,15 +88,17 @@ void Engine::Impl::StartPrompts(std::span<const Row> rows, absl::Time now) {
 
 absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
   std::vector<model::Slice> slices;
-  size_t sampled = 0;
+  size_t logit_rows = 0;
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
     slices.push_back({std::span(sequence.tokens).subspan(sequence.computed, row.tokens),
                       sequence.computed, sequence.blocks,
-                      row.sampled ? model::LogitRows::kLast : model::LogitRows::kNone});
-    sampled += row.sampled ? 1 : 0;
+                      row.scored    ? model::LogitRows::kAll
+                      : row.sampled ? model::LogitRows::kLast
+                                    : model::LogitRows::kNone});
+    logit_rows += row.logit_rows();
   }
-  logits_.resize(sampled * model_->info().vocabulary_size);
+  logits_.resize(logit_rows * model_->info().vocabulary_size);
   return model_->Forward(slices, *arena_, logits_, {});
 }
 
@@ -118,8 +130,13 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   Sequence& sequence = *row.sequence;
   if (sequence.state == State::kPrompt) counters_.prompt_tokens_computed += row.tokens;
   sequence.computed += row.tokens;
+  if (row.scored) {
+    if (absl::Status status = ScorePrompt(row, logits); !status.ok()) {
+      return End(sequence, std::move(status));
+    }
+  }
   if (!row.sampled) return SendReadyBlocks(sequence);
-  auto sample = ChooseToken(sequence, logits);
+  auto sample = ChooseToken(sequence, logits.last(model_->info().vocabulary_size));
   if (!sample.ok()) {
     LogError("no token could be chosen", {{"request_id", sequence.spec.request_id},
                                           {"error", std::string(sample.status().message())}});
@@ -133,6 +150,30 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   } else {
     sequence.state = State::kDecoding;
   }
+}
+
+// The row at a position is about the token behind it.
+absl::Status Engine::Impl::ScorePrompt(const Row& row, std::span<const float> logits) {
+  Sequence& sequence = *row.sequence;
+  const size_t width = model_->info().vocabulary_size;
+  const uint32_t first = sequence.computed - row.tokens;
+  PromptLogprobsOutput output{sequence.spec.ref, sequence.scored, {}};
+  for (uint32_t i = 0; i < row.tokens; ++i) {
+    const uint32_t index = first + i + 1;
+    if (index < sequence.scored || index >= sequence.prompt_tokens) continue;
+    const auto usable = logits.subspan(i * width, model_->info().usable_vocabulary);
+    const TokenId token = sequence.tokens[index];
+    if (token >= usable.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("prompt token ", index, " is ", token,
+                                                     ", a padding id, which has no probability"));
+    }
+    BATON_ASSIGN_OR_RETURN(
+        output.logprobs.emplace_back(),
+        sampling::ComputeLogprobs(usable, token, *sequence.spec.sampling.prompt_logprobs));
+    sequence.scored = index + 1;
+  }
+  if (!output.logprobs.empty()) output_.prompt_logprobs.push_back(std::move(output));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence,

@@ -74,9 +74,12 @@ std::optional<BadParam> FindBadParam(const Params& params) {
   for (const auto& range : ranges) {
     if (!range.inside) return OutOfRange(range.field, range.value, range.range);
   }
-  const uint32_t logprobs = params.logprobs.value_or(0);
-  if (logprobs > kMostLogprobs) {
-    return BadParam{"logprobs", absl::StrCat("is ", logprobs, "; the limit is ", kMostLogprobs)};
+  const std::pair<const char*, uint32_t> counts[] = {
+      {"logprobs", params.logprobs.value_or(0)},
+      {"prompt_logprobs", params.prompt_logprobs.value_or(0)}};
+  for (const auto& [field, count] : counts) {
+    if (count <= kMostLogprobs) continue;
+    return BadParam{field, absl::StrCat("is ", count, "; the limit is ", kMostLogprobs)};
   }
   if (Found bad = FindBadBias(params)) return bad;
   return FindBadSequence(params);

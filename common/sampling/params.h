@@ -27,7 +27,8 @@ struct Params {
   std::vector<std::pair<TokenId, float>> logit_bias = {};
   std::vector<std::vector<TokenId>> bad_sequences = {};
   uint32_t min_tokens = 0;
-  std::optional<uint32_t> logprobs = std::nullopt;  // number of alternatives; absent: none
+  std::optional<uint32_t> logprobs = std::nullopt;         // number of alternatives; absent: none
+  std::optional<uint32_t> prompt_logprobs = std::nullopt;  // of the prompt's tokens
 
   bool penalizes() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
@@ -52,7 +53,7 @@ std::optional<BadParam> FindBadParam(const Params& params);
 // INVALID_ARGUMENT with what FindBadParam says.
 absl::Status Validate(const Params& params);
 
-// Log-probabilities of one chosen token, from the unmodified logits.
+// Log-probabilities of one token, from the unmodified logits.
 struct TokenLogprobs {
   float logprob = 0;
   std::vector<std::pair<TokenId, float>> top;  // best first, equal ones by id

@@ -22,6 +22,7 @@ Params ParamsFromWire(const v1::SamplingParams& wire) {
     params.bad_sequences.emplace_back(sequence.ids().begin(), sequence.ids().end());
   }
   if (wire.has_logprobs()) params.logprobs = wire.logprobs();
+  if (wire.has_prompt_logprobs()) params.prompt_logprobs = wire.prompt_logprobs();
   return params;
 }
 

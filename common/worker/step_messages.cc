@@ -25,19 +25,31 @@ v1::FinishReason ReasonMessage(engine::FinishReason reason) {
   return v1::FINISH_REASON_UNSPECIFIED;
 }
 
+void FillLogprobs(const sampling::TokenLogprobs& logprobs, v1::TokenLogprobs* out) {
+  out->set_logprob(logprobs.logprob);
+  for (const auto& [id, logprob] : logprobs.top) {
+    v1::TokenLogprob* top = out->add_top();
+    top->set_token_id(id);
+    top->set_logprob(logprob);
+  }
+}
+
+void AddPromptLogprobs(const engine::PromptLogprobsOutput& scored, v1::StepOutput* step) {
+  v1::SequencePromptLogprobs* out = step->add_prompt_logprobs();
+  out->set_sequence_key(scored.ref.key);
+  out->set_first_index(scored.first_index);
+  for (const sampling::TokenLogprobs& logprobs : scored.logprobs) {
+    FillLogprobs(logprobs, out->add_logprobs());
+  }
+}
+
 void AddToken(const engine::TokenOutput& token, v1::StepOutput* step) {
   v1::SequenceTokens* out = step->add_tokens();
   out->set_sequence_key(token.ref.key);
   out->set_first_index(token.index);
   out->add_token_ids(token.sample.token);
   if (token.sample.logprobs.has_value()) {
-    v1::TokenLogprobs* logprobs = out->add_logprobs();
-    logprobs->set_logprob(token.sample.logprobs->logprob);
-    for (const auto& [id, logprob] : token.sample.logprobs->top) {
-      v1::TokenLogprob* top = logprobs->add_top();
-      top->set_token_id(id);
-      top->set_logprob(logprob);
-    }
+    FillLogprobs(*token.sample.logprobs, out->add_logprobs());
   }
   if (token.prefill_end.has_value()) {
     out->set_prefill_end_unix_us(absl::ToUnixMicros(*token.prefill_end));
@@ -66,6 +78,9 @@ std::map<uint64_t, v1::StepOutput> SplitByOwner(const engine::StepOutput& output
     start->set_sequence_key(started.ref.key);
     start->set_start_unix_us(absl::ToUnixMicros(started.start));
     start->set_cached_prompt_tokens(started.cached_prompt_tokens);
+  }
+  for (const engine::PromptLogprobsOutput& scored : output.prompt_logprobs) {
+    AddPromptLogprobs(scored, &steps[scored.ref.owner]);
   }
   for (const engine::TokenOutput& token : output.tokens) {
     AddToken(token, &steps[token.ref.owner]);

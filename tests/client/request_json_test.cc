@@ -47,6 +47,31 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
   EXPECT_EQ(request.deadline, std::chrono::milliseconds(1500));
 }
 
+TEST(RequestJson, ReadsTheWholeChainAndEveryStop) {
+  Request request;
+  ASSERT_TRUE(ApplyRequestJson(R"({"preset": "chatglm2", "min_p": 0.5, "typical_p": 0.25,
+      "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"7": -2.5}, "bad_words": "no",
+      "bad_token_sequences": [[1], [2, 3]], "prompt_logprobs": 2, "min_tokens": 4,
+      "stop_sequences": [[5, 6]], "include_stop": true, "time_limit": "2s"})",
+                               &request)
+                  .ok());
+  EXPECT_EQ(request.preset, "chatglm2");
+  EXPECT_EQ(request.min_p, 0.5f);
+  EXPECT_EQ(request.typical_p, 0.25f);
+  EXPECT_EQ(request.presence_penalty, 1.0f);
+  EXPECT_EQ(request.frequency_penalty, -1.0f);
+  ASSERT_EQ(request.logit_bias.size(), 1u);
+  EXPECT_EQ(request.logit_bias[0], (std::pair<uint32_t, float>(7, -2.5f)));
+  EXPECT_EQ(request.bad_words, std::vector<std::string>{"no"});
+  EXPECT_EQ(request.bad_token_sequences[1], (std::vector<uint32_t>{2, 3}));
+  EXPECT_EQ(request.prompt_logprobs, 2u);
+  EXPECT_EQ(request.min_tokens, 4u);
+  EXPECT_EQ(request.stop_sequences[0], (std::vector<uint32_t>{5, 6}));
+  EXPECT_TRUE(request.include_stop);
+  EXPECT_EQ(request.time_limit, std::chrono::seconds(2));
+  EXPECT_FALSE(ApplyRequestJson(R"({"logit_bias": {"x": 1}})", &request).ok());
+}
+
 TEST(RequestJson, LineOverridesFlagsAndKeepsTheRest) {
   Request request;
   request.max_tokens = 5;

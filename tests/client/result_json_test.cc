@@ -42,8 +42,23 @@ TEST(ResultJson, LogprobsComeWhenThereAreSome) {
   Result result = Answer();
   result.logprobs = {{-0.5f, {{7, -0.5f}, {8, -1.5f}}}};
   const Json json = Json::parse(ResultToJson(result));
-  EXPECT_EQ(json["logprobs"], Json::parse(R"([{"logprob": -0.5, "top": [
+  EXPECT_EQ(json["logprobs"], Json::parse(R"([{"logprob": -0.5, "text": "", "top": [
     {"token_id": 7, "logprob": -0.5}, {"token_id": 8, "logprob": -1.5}]}])"));
+  EXPECT_FALSE(json.contains("prompt_logprobs"));
+}
+
+// A part of a character comes as its bytes; alternatives stand on their own.
+TEST(ResultJson, LogprobsOfPartialCharactersKeepTheirBytes) {
+  Result result = Answer();
+  result.prompt_logprobs = {{-1, {{7, -1}, {8, -2}}, "\xF0\x9F", {"\xF0\x9F", "a"}}};
+  const Json json = Json::parse(ResultToJson(result));
+  ASSERT_EQ(json["prompt_logprobs"].size(), 2u);
+  EXPECT_TRUE(json["prompt_logprobs"][0].is_null());
+  const Json& entry = json["prompt_logprobs"][1];
+  EXPECT_EQ(entry["bytes"], Json::parse("[240, 159]"));
+  EXPECT_EQ(entry["top"][0]["bytes"], Json::parse("[240, 159]"));
+  EXPECT_EQ(entry["top"][1]["text"], "a");
+  EXPECT_FALSE(entry["top"][1].contains("bytes"));
 }
 
 TEST(ResultJson, FailureIsAnErrorAndNothingElse) {

@@ -55,6 +55,23 @@ TEST(ScoreTokens, OneTokenHasNothingToScoreAndNoneIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ScoreTokens, PaddingIdsCountForNothing) {
+  model::FakeOptions options;
+  options.vocabulary_size = 100;
+  options.usable_vocabulary = 90;
+  const auto model = *model::MakeFakeModel(options);
+  std::vector<float> row;
+  const auto score = ScoreTokens(model.get(), std::vector<TokenId>{1, 2}, [&](auto logits) {
+    if (row.empty()) row.assign(logits.begin(), logits.end());
+  });
+  ASSERT_TRUE(score.ok());
+  double sum = 0;
+  for (size_t i = 0; i < 90; ++i) sum += std::exp(double{row[i]});
+  EXPECT_NEAR(score->logprobs[0], row[2] - std::log(sum), 1e-9);
+  EXPECT_EQ(ScoreTokens(model.get(), std::vector<TokenId>{1, 95}, {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ParseGolden, JoinsPromptAndAnswerAndLeavesLongCasesOut) {
   const auto cases = ParseGolden(R"([
       {"name": "a", "prompt_ids": [1, 2], "greedy_ids": [3], "text": "x"},

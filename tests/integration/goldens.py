@@ -6,12 +6,14 @@
 
 Starts clusters with deploy/local/cluster.sh, sends the goldens with `baton generate --input`,
 and compares token ids: with the goldens (--precision exact) and between the paths (both
-precisions, greedy and with seeds at temperature 0.8). Without --full the 6,515-token prompt
+precisions, greedy, with seeds at temperature 0.8, and with every step of the sampling chain).
+Log-probabilities are compared between the paths, with `baton score` and with reference logits. Without --full the 6,515-token prompt
 and the second concurrency are left out, to fit into every test run.
 """
 import argparse
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -42,6 +44,7 @@ class Golden:
     name: str
     model: str
     cases: list
+    logits: list = None  # of the prompt, [token][id], where the reference has them
 
 
 def own_glm() -> Golden:
@@ -61,7 +64,8 @@ def tiny_chatglm() -> list:
         for file in files:
             case = Case(name, golden["prompt_ids"], golden["greedy_ids"], len(golden["greedy_ids"]), True)
             result.append(Golden(f"chatglm2-tiny {name} {file}",
-                                 str(folder / name / file), [case]))
+                                 str(folder / name / file), [case],
+                                 golden.get("logits_prompt") if file == "model.safetensors" else None))
     return result
 
 
@@ -81,6 +85,13 @@ def smollm2(full: bool) -> Golden:
             cases.append(Case(c["name"], c["prompt_ids"], c["greedy_ids"],
                               close[0] if close else len(c["greedy_ids"])))
     return Golden("SmolLM2", str(DEMO), cases)
+
+
+def far(got: list, expected: list, tolerance: float) -> list:
+    if len(got) != len(expected):
+        return [f"{len(got)} numbers instead of {len(expected)}"]
+    return [f"at {i}: {a} is not {b}" for i, (a, b) in enumerate(zip(got, expected))
+            if not abs(a - b) <= tolerance * (1 + abs(b))]
 
 
 class Cluster:
@@ -125,8 +136,31 @@ def differences(golden: Golden, answers: list) -> list:
     return found
 
 
-def ids_of(answers: list) -> list:
-    return [answer.get("token_ids", answer.get("error")) for answer in answers]
+def content_of(answers: list) -> list:
+    keys = ("error", "token_ids", "text", "finish_reason", "matched_stop", "matched_token_ids", "logprobs",
+            "prompt_logprobs")
+    return [{key: answer[key] for key in keys if key in answer} for answer in answers]
+
+
+def chained(golden: Golden) -> list:
+    """Requests that go through every step of the chain and every kind of stop."""
+    common = ids_seen(golden)
+    lines = requests_of(golden, temperature=0.9, top_k=60, top_p=0.95, min_p=0.001, typical_p=0.95,
+                        repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.2,
+                        logit_bias={str(common[0]): -1.5, str(common[1]): 2.0},
+                        bad_token_sequences=[[common[2]], [common[1], common[3]]], logprobs=3)
+    for i, line in enumerate(lines):
+        line["seed"] = 2000 + i
+        line["min_tokens"] = min(3, line["max_tokens"])
+        line["stop_sequences"] = [[common[0], common[1]]]
+        if i % 4 == 0:
+            line["prompt_logprobs"] = 2
+    return lines
+
+
+def ids_seen(golden: Golden) -> list:
+    """Some ids of the expected answers, the same in each run."""
+    return sorted({i for case in golden.cases for i in case.expected})[:4] * 4
 
 
 class Run:
@@ -151,11 +185,28 @@ class Run:
                         if path == "split" and not used <= {transport, ""}:
                             self.check(what, [f"went over {used}"])
 
+    def logprobs(self, golden: Golden) -> None:
+        """Of prompts, exact precision: equal to `baton score`, and to reference logits where there are some."""
+        lines = requests_of(golden, temperature=0, prompt_logprobs=0)[:4]
+        with Cluster(golden.model, "shm", "exact") as cluster:
+            answers = cluster.generate(lines, "split", 2)
+        for line, answer in zip(lines, answers):
+            got = [entry["logprob"] for entry in answer["prompt_logprobs"][1:]]
+            score = subprocess.run([BIN / "baton", "score", "--model", golden.model, "--precision", "exact",
+                                    "--json", "--ids", ",".join(map(str, line["prompt_ids"]))],
+                                   check=True, capture_output=True, text=True)
+            expected = json.loads(score.stdout)["token_logprobs"][1:]
+            self.check(f"{golden.name} prompt log-probabilities and baton score", far(got, expected, 1e-5))
+            if golden.logits:
+                reference = [row[i] - math.log(sum(map(math.exp, row)))
+                             for row, i in zip(golden.logits, line["prompt_ids"][1:])]
+                self.check(f"{golden.name} prompt log-probabilities and reference", far(got, reference, 1e-4))
+
     def equal_paths(self, golden: Golden, precision: str, weights: str = "stored") -> None:
         sampled = requests_of(golden, temperature=0.8, top_p=0.95)
         for i, request in enumerate(sampled):
             request["seed"] = 1000 + i
-        lines = requests_of(golden, temperature=0) + sampled
+        lines = requests_of(golden, temperature=0) + sampled + chained(golden)
         answers = {}
         for transport in ("shm", "tcp"):
             with Cluster(golden.model, transport, precision, weights) as cluster:
@@ -163,10 +214,10 @@ class Run:
                     answers["local x1"] = cluster.generate(lines, "local", 1)
                     answers["local x8"] = cluster.generate(lines, "local", 8)
                 answers[f"split {transport} x8"] = cluster.generate(lines, "split", 8)
-        reference = ids_of(answers["local x1"])
+        reference = content_of(answers["local x1"])
         for name, got in answers.items():
-            wrong = [f"line {i}: {b} is not {a}" for i, (a, b) in enumerate(zip(reference, ids_of(got))) if a != b]
-            self.check(f"{golden.name} {precision} {weights} {name} equals local x1", wrong)
+            wrong = [f"line {i}: {b} is not {a}" for i, (a, b) in enumerate(zip(reference, content_of(got))) if a != b]
+            self.check(f"{golden.name} {precision} {name} equals local x1", wrong)
 
 
 def main() -> int:
@@ -190,6 +241,8 @@ def main() -> int:
             continue
         start = time.time()
         run.exact(golden)
+        if golden.logits or golden.name in ("own-glm", "SmolLM2"):
+            run.logprobs(golden)
         if golden.name in ("own-glm", "SmolLM2", "stories260k safetensors"):
             run.equal_paths(golden, "fast")
         if golden.name == "own-glm":

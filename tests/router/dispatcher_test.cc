@@ -330,6 +330,47 @@ TEST_F(DispatcherTest, WorkerCannotSpeakForAnothersSequence) {
   EXPECT_FALSE(s.client->ended());
 }
 
+TEST_F(DispatcherTest, PromptLogprobsComeBehindStartedWithTheirBytesAndInOrder) {
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.prompt = {'a', 'b', 'c', 'd'};
+  request.sampling.set_prompt_logprobs(1);
+  const auto d = AttachDecode();
+  const auto client = Submit(request);
+  const uint64_t key = d->assigns[0].sequence_key();
+  const auto scored = [&](uint32_t first, int count) {
+    v1::WorkerMessage message;
+    v1::SequencePromptLogprobs* out = message.mutable_step()->add_prompt_logprobs();
+    out->set_sequence_key(key);
+    out->set_first_index(first);
+    for (int i = 0; i < count; ++i) out->add_logprobs()->add_top()->set_token_id('z');
+    return message;
+  };
+  core_->OnMessage(kD, scored(1, 2), now_);
+  core_->OnMessage(kD, scored(3, 1), now_);
+  EXPECT_TRUE(client->prompt_logprobs.empty());
+  Say(kD, Step().Tokens(key, 0, {'x'}).End(key, v1::FINISH_REASON_LENGTH));
+  EXPECT_TRUE(client->status().ok());
+  ASSERT_EQ(client->prompt_logprobs.size(), 2u);
+  EXPECT_EQ(client->prompt_logprobs[0].first_index(), 1u);
+  EXPECT_EQ(client->prompt_logprobs[1].first_index(), 3u);
+  EXPECT_EQ(client->prompt_logprobs[1].logprobs(0).token_bytes(), "d");
+  EXPECT_EQ(client->prompt_logprobs[1].logprobs(0).top(0).token_bytes(), "z");
+}
+
+TEST_F(DispatcherTest, PromptLogprobsOutOfOrderAreInternal) {
+  const auto d = AttachDecode();
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.sampling.set_prompt_logprobs(1);
+  const auto client = Submit(request);
+  v1::WorkerMessage message;
+  v1::SequencePromptLogprobs* out = message.mutable_step()->add_prompt_logprobs();
+  out->set_sequence_key(d->assigns[0].sequence_key());
+  out->set_first_index(2);
+  out->add_logprobs();
+  core_->OnMessage(kD, message, now_);
+  EXPECT_EQ(client->status().code(), Code::kInternal);
+}
+
 TEST_F(DispatcherTest, LogprobsTravelWithTheirTokensAndMustBeComplete) {
   ValidatedRequest request = Request();
   request.sampling.set_logprobs(2);
@@ -390,6 +431,24 @@ TEST_F(DispatcherTest, FallBackToLocalIsCounted) {
 }
 
 // --- Stops and text ---
+
+TEST_F(DispatcherTest, FirstTokenThatIsTheStopHasNoTextAndItsLogprobs) {
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.stops = {"\n"};
+  request.sampling.set_logprobs(10);
+  const auto d = AttachDecode();
+  const auto client = Submit(request);
+  const uint64_t key = d->assigns[0].sequence_key();
+  Step first;
+  first.Tokens(key, 0, {'\n'});
+  first.last().add_logprobs()->set_logprob(-0.5);
+  Say(kD, first);
+  EXPECT_TRUE(client->status().ok());
+  EXPECT_EQ(client->text, "");
+  EXPECT_EQ(client->ids.size(), 1u);
+  EXPECT_EQ(client->logprobs, 1);
+  EXPECT_EQ(client->finished[0].reason(), v1::FINISH_REASON_STOP_TEXT);
+}
 
 TEST_F(DispatcherTest, StopSequenceEndsTheStreamAndIsNamed) {
   ValidatedRequest request = Request(v1::PATH_LOCAL);

@@ -94,6 +94,11 @@ class FakeClient final : public ResponseStream {
  public:
   void Send(v1::GenerateResponse event, absl::Time) override {
     if (event.has_started()) started.push_back(event.started());
+    if (event.has_prompt_logprobs()) {
+      EXPECT_EQ(started.size(), 1u);
+      EXPECT_TRUE(ids.empty());
+      prompt_logprobs.push_back(event.prompt_logprobs());
+    }
     if (event.has_finished()) finished.push_back(event.finished());
     if (event.has_tokens()) {
       EXPECT_EQ(event.tokens().first_index(), ids.size());
@@ -115,6 +120,7 @@ class FakeClient final : public ResponseStream {
 
   absl::Status health;
   std::vector<v1::Started> started;
+  std::vector<v1::PromptLogprobs> prompt_logprobs;
   std::vector<v1::Finished> finished;
   std::vector<absl::Status> statuses;
   std::vector<uint32_t> ids;

@@ -97,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "sampling.repetition_penalty", "is -1"},
         Refused{"penalty_nan", [](R& r) { r.mutable_sampling()->set_repetition_penalty(kNan); },
                 "sampling.repetition_penalty", "nan"},
+        Refused{"prompt_logprobs", [](R& r) { r.mutable_sampling()->set_prompt_logprobs(21); },
+                "sampling.prompt_logprobs", "is 21; the limit is 20"},
         Refused{"min_p", [](R& r) { r.mutable_sampling()->set_min_p(1.5f); }, "sampling.min_p",
                 "is 1.5; it must be in [0, 1]"},
         Refused{"typical", [](R& r) { r.mutable_sampling()->set_typical_p(kNan); },
@@ -290,6 +292,19 @@ TEST(Validation, DetokenizeRefusesIdsOutsideTheVocabulary) {
   request.add_token_ids(4000000000u);
   const absl::Status status = ValidateDetokenize(request, *MakeTextModel()).status();
   EXPECT_EQ(rpc::FieldOf(status), "token_ids[1]");
+}
+
+TEST(Validate, PromptLogprobsOfAHugePromptNameBothFields) {
+  const auto model = MakeTextModel();
+  model->context = 100000;
+  v1::GenerateRequest request;
+  for (int i = 0; i < 3000; ++i) request.mutable_prompt_ids()->add_ids(1);
+  request.mutable_sampling()->set_prompt_logprobs(9);
+  EXPECT_TRUE(Validate(request, *model).ok());
+  request.mutable_sampling()->set_prompt_logprobs(10);
+  const absl::Status status = Validate(request, *model).status();
+  EXPECT_EQ(rpc::FieldOf(status), "sampling.prompt_logprobs");
+  EXPECT_NE(status.message().find("prompt_ids.ids has 3000 tokens"), std::string::npos) << status;
 }
 
 TEST(Validate, PresetFillsInWhatIsNotSet) {

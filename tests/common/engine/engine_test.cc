@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "common/kv/arena.h"
+#include "common/sampling/sampler.h"
 #include "tests/common/engine/harness.h"
 
 namespace baton::engine {
@@ -168,6 +170,92 @@ TEST(Engine, EveryTokenCarriesLogprobsWhenAsked) {
     EXPECT_EQ(sample.logprobs->top[0].second, sample.logprobs->logprob);
   }
   ExpectIdle(*engine);
+}
+
+// In chunks or at once, beside others or alone, here or on a prefill worker:
+// what a model says when it is given the whole prompt.
+TEST(Engine, PromptLogprobsAreThoseOfTheModelWhateverTheChunks) {
+  const FakeOptions fake;
+  std::mt19937 random(4);
+  const std::vector<TokenId> prompt = RandomPrompt(random, 150, fake);
+  const auto model = *model::MakeFakeModel(fake);
+  const auto width = fake.vocabulary_size;
+  const auto arena = *kv::KvArena::Create(model->kv_layout(), 5);
+  std::vector<kv::BlockId> blocks;
+  for (uint32_t i = 0; i < 5; ++i) blocks.push_back(kv::BlockId{i});
+  std::vector<float> rows(prompt.size() * width);
+  const model::Slice slice{prompt, 0, blocks, model::LogitRows::kAll};
+  ASSERT_TRUE(model->Forward({&slice, 1}, arena, rows, {}).ok());
+
+  for (uint32_t chunk : {32u, 96u, 512u}) {
+    Options options = PoolOf(32);
+    options.chunk_tokens = chunk;
+    Recorder recorder;
+    const auto engine = MakeEngine(fake, options, &recorder);
+    const SequenceSpec neighbour = MakeSpec(7, RandomPrompt(random, 300, fake), 20);
+    engine->Submit(neighbour);
+    SequenceSpec spec = MakeSpec(1, prompt, 2);
+    spec.sampling.prompt_logprobs = 3;
+    spec.sampling.logprobs = 3;
+    const Heard heard = RunAlone(*engine, recorder, spec);
+    ASSERT_EQ(heard.prompt_logprobs.size(), prompt.size() - 1) << chunk;
+    for (size_t i = 0; i + 1 < prompt.size(); ++i) {
+      const auto expected =
+          *sampling::ComputeLogprobs(std::span(rows).subspan(i * width, width), prompt[i + 1], 3);
+      ASSERT_EQ(heard.prompt_logprobs[i].logprob, expected.logprob) << i;
+      ASSERT_EQ(heard.prompt_logprobs[i].top, expected.top) << i;
+    }
+    EXPECT_EQ(heard.samples.size(), 2u);
+    ASSERT_TRUE(recorder.WaitForEnd(neighbour.ref));
+    ExpectIdle(*engine);
+  }
+}
+
+// The same prompt twice at once, with and without penalties, in both orders.
+TEST(Engine, PenaltiesOfOneSequenceDoNotTouchItsNeighbour) {
+  Recorder recorder;
+  const auto engine = MakeEngine({}, PoolOf(32), &recorder);
+  std::mt19937 random(6);
+  const std::vector<TokenId> prompt = RandomPrompt(random, 40, {});
+  SequenceSpec penalized = MakeSpec(1, prompt, 12);
+  penalized.sampling = {.repetition_penalty = 2, .presence_penalty = 1, .frequency_penalty = 1};
+  SequenceSpec plain = MakeSpec(2, prompt, 7);
+  plain.sampling = {.temperature = 1, .top_k = 1, .seed = 99};
+  const std::vector<TokenId> expected_penalized = RunAlone(*engine, recorder, penalized).tokens;
+  const std::vector<TokenId> expected_plain = RunAlone(*engine, recorder, plain).tokens;
+  for (bool plain_first : {false, true}) {
+    recorder.Forget();
+    engine->Submit(plain_first ? plain : penalized);
+    engine->Submit(plain_first ? penalized : plain);
+    ASSERT_TRUE(recorder.WaitForEnd(plain.ref) && recorder.WaitForEnd(penalized.ref));
+    EXPECT_EQ(recorder.Of(penalized.ref).tokens, expected_penalized);
+    EXPECT_EQ(recorder.Of(plain.ref).tokens, expected_plain);
+  }
+}
+
+TEST(Engine, NoEndTokenBeforeMinTokensAndThenAtOnce) {
+  Recorder recorder;
+  FakeOptions fake;
+  fake.script = std::vector<TokenId>(fake.vocabulary_size, 2);  // always the end token
+  const auto engine = MakeEngine(fake, PoolOf(16), &recorder);
+  SequenceSpec spec = MakeSpec(1, {5}, 9);
+  spec.stop_tokens = {2, 3};
+  spec.sampling.min_tokens = 4;
+  const Heard heard = RunAlone(*engine, recorder, spec);
+  ASSERT_EQ(heard.tokens.size(), 5u);
+  EXPECT_EQ(heard.end.reason, FinishReason::kStop);
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(heard.tokens[i] != 2 && heard.tokens[i] != 3);
+  EXPECT_EQ(heard.tokens[4], 2u);
+}
+
+TEST(Engine, PromptLogprobsOfAPromptOfOneTokenAreNone) {
+  Recorder recorder;
+  const auto engine = MakeEngine({}, PoolOf(16), &recorder);
+  SequenceSpec spec = MakeSpec(1, {5}, 1);
+  spec.sampling.prompt_logprobs = 3;
+  const Heard heard = RunAlone(*engine, recorder, spec);
+  EXPECT_TRUE(heard.prompt_logprobs.empty());
+  EXPECT_EQ(heard.tokens.size(), 1u);
 }
 
 TEST(Engine, PaddingRowsOfTheHeadAreNeverSampled) {

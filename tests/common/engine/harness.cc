@@ -21,6 +21,11 @@ void Recorder::OnStep(const StepOutput& output) {
   {
     const std::lock_guard lock(mutex_);
     for (const StartOutput& start : output.started) heard_[start.ref].start = start.start;
+    for (const PromptLogprobsOutput& scored : output.prompt_logprobs) {
+      std::vector<sampling::TokenLogprobs>& all = heard_[scored.ref].prompt_logprobs;
+      EXPECT_EQ(scored.first_index, all.size() + 1);
+      all.insert(all.end(), scored.logprobs.begin(), scored.logprobs.end());
+    }
     for (const TokenOutput& token : output.tokens) {
       Heard& heard = heard_[token.ref];
       EXPECT_EQ(heard.ends, 0u) << "a token after the end";

@@ -25,6 +25,7 @@ struct Heard {
   std::vector<TokenId> tokens;
   std::vector<uint32_t> indices;
   std::vector<sampling::Sample> samples;
+  std::vector<sampling::TokenLogprobs> prompt_logprobs;
   std::optional<absl::Time> start, prefill_end, first_step_start;
   uint32_t ends = 0;
   EndOutput end;  // the last one

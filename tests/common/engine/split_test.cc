@@ -72,6 +72,7 @@ SequenceSpec RandomSpec(std::mt19937& random, uint64_t key, const FakeOptions& f
   spec.sampling.top_p = random() % 4 == 0 ? 0.9f : 1.0f;
   spec.sampling.repetition_penalty = random() % 4 == 0 ? 1.5f : 1.0f;
   if (random() % 4 == 0) spec.sampling.logprobs = 4;
+  if (random() % 6 == 0) spec.sampling.prompt_logprobs = static_cast<uint32_t>(random() % 3);
   if (random() % 4 == 0) spec.sampling.min_p = 0.01f;
   if (random() % 4 == 0) spec.sampling.typical_p = 0.9f;
   if (random() % 4 == 0) spec.sampling.presence_penalty = 0.8f;
@@ -130,6 +131,11 @@ TEST(Split, EqualsWholeForRandomRequestsChunksAndConcurrency) {
       std::vector<sampling::Sample> samples = first.samples;
       samples.insert(samples.end(), rest.samples.begin(), rest.samples.end());
       ExpectEqualSamples(samples, whole[i].samples);
+      ASSERT_EQ(first.prompt_logprobs.size(), whole[i].prompt_logprobs.size());
+      for (size_t at = 0; at < first.prompt_logprobs.size(); ++at) {
+        EXPECT_EQ(first.prompt_logprobs[at].logprob, whole[i].prompt_logprobs[at].logprob);
+        EXPECT_EQ(first.prompt_logprobs[at].top, whole[i].prompt_logprobs[at].top);
+      }
       const EndOutput& last = first.end.handed_off ? rest.end : first.end;
       EXPECT_TRUE(last.status.ok()) << last.status;
       EXPECT_EQ(last.reason, whole[i].end.reason);

@@ -36,7 +36,12 @@ TEST(SplitByOwner, TimesAndLogprobsTravel) {
   output.tokens.push_back(token);
   output.started.push_back(
       {.ref = Ref(1, 1), .start = absl::FromUnixMicros(99), .cached_prompt_tokens = 32});
+  output.prompt_logprobs.push_back({Ref(1, 1), 1, {{.logprob = -2, .top = {{9, -1}}}}});
   const v1::StepOutput step = SplitByOwner(output).at(1);
+  ASSERT_EQ(step.prompt_logprobs_size(), 1);
+  EXPECT_EQ(step.prompt_logprobs(0).first_index(), 1);
+  EXPECT_EQ(step.prompt_logprobs(0).logprobs(0).logprob(), -2);
+  EXPECT_EQ(step.prompt_logprobs(0).logprobs(0).top(0).token_id(), 9);
   EXPECT_EQ(step.tokens(0).prefill_end_unix_us(), 1234567);
   EXPECT_EQ(step.tokens(0).first_step_unix_us(), 7654321);
   ASSERT_EQ(step.tokens(0).logprobs_size(), 1);
