@@ -126,18 +126,20 @@ void HandoffReceiver::Reserve(const transport::ReserveRequest& request, Granted 
     return granted(absl::NotFoundError("no sequence waits for this hand-off"));
   }
   engine_->Reserve(*ref, request.prompt_tokens,
-                   [this, ref = *ref,
-                    granted = std::move(granted)](absl::StatusOr<std::vector<kv::BlockId>> blocks) {
-                     Reserved(ref, std::move(blocks), granted);
+                   [this, ref = *ref, granted = std::move(granted)](
+                       const absl::StatusOr<engine::Engine::Reservation>& reservation) {
+                     Reserved(ref, reservation, granted);
                    });
 }
 
 void HandoffReceiver::Reserved(engine::SequenceRef ref,
-                               absl::StatusOr<std::vector<kv::BlockId>> blocks,
+                               const absl::StatusOr<engine::Engine::Reservation>& reservation,
                                const Granted& granted) {
-  if (!blocks.ok()) return granted(blocks.status());
+  if (!reservation.ok()) return granted(reservation.status());
+  const std::vector<kv::BlockId>& blocks = reservation->blocks;
   transport::Grant grant;
-  for (const kv::BlockId block : *blocks) grant.blocks.push_back(engine_->arena().Layer(block, 0));
+  grant.first_block = reservation->first_block;
+  for (const kv::BlockId block : blocks) grant.blocks.push_back(engine_->arena().Layer(block, 0));
   bool stopped = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -145,7 +147,7 @@ void HandoffReceiver::Reserved(engine::SequenceRef ref,
     if (!stopped) {
       grant.landing_id = next_landing_++;
       landings_[grant.landing_id] = {
-          .ref = ref, .begun = absl::Now(), .bytes = blocks->size() * layout_.BlockBytes()};
+          .ref = ref, .begun = absl::Now(), .bytes = blocks.size() * layout_.BlockBytes()};
       landing_of_[ref] = grant.landing_id;
     }
   }

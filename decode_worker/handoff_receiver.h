@@ -63,7 +63,8 @@ class HandoffReceiver final : public transport::KvLanding, public worker::Handof
     uint64_t bytes = 0;
   };
 
-  void Reserved(engine::SequenceRef ref, absl::StatusOr<std::vector<kv::BlockId>> blocks,
+  void Reserved(engine::SequenceRef ref,
+                const absl::StatusOr<engine::Engine::Reservation>& reservation,
                 const Granted& granted);
   void ReservationCancelled(engine::SequenceRef ref);
   // Takes the landing out of the book; nullopt when it is not there.

@@ -78,10 +78,7 @@ void Engine::Impl::RefuseInfeasible(absl::Time now) {
 }
 
 bool Engine::Impl::TryAdmit(Sequence& sequence) {
-  auto blocks = pool_.Allocate(BlocksNeeded(sequence), kv::Owner::kRequest);
-  if (!blocks.ok()) return false;
-  sequence.blocks = *std::move(blocks);
-  sequence.holds_blocks = true;
+  if (!TakeBlocks(sequence, BlocksNeeded(sequence))) return false;
   if (sequence.state == State::kReserving) {
     Grant(sequence);
   } else {

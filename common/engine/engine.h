@@ -16,6 +16,7 @@
 #include "common/kv/arena.h"
 #include "common/kv/block_pool.h"
 #include "common/model/model.h"
+#include "common/prefix/journal.h"
 #include "common/sampling/params.h"
 #include "common/sched/policy.h"
 #include "common/sched/step_costs.h"
@@ -54,6 +55,10 @@ struct SequenceSpec {
   std::string handoff_key;  // kPrefill and kDecode: ties both ends together
   int32_t priority = 0;     // sched::kLowestPriority to sched::kHighestPriority
   std::string tenant;       // on whose account it runs; may be empty
+  // Names whose prefixes may be shared: those of one salt. Secret between tenants.
+  std::string cache_salt;
+  // False: takes nothing from the prefix cache and leaves nothing there.
+  bool prefix_cache = true;
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength };
@@ -77,8 +82,8 @@ struct PromptLogprobsOutput {
 
 struct StartOutput {
   SequenceRef ref;
-  absl::Time start;  // of the first chunk
-  uint32_t cached_prompt_tokens = 0;
+  absl::Time start;                   // of the first chunk
+  uint32_t cached_prompt_tokens = 0;  // not computed: their KV was here
 };
 
 // Sent exactly once for every submitted sequence, after which the worker
@@ -90,6 +95,8 @@ struct EndOutput {
   bool handed_off = false;  // kPrefill: the decode worker goes on
   std::string transport;    // of the hand-off
   uint64_t handoff_bytes = 0;
+  // kDecode: prompt tokens whose KV was here, so that the hand-off left it out.
+  uint32_t cached_prompt_tokens = 0;
 };
 
 // All that one step produced, for all owners.
@@ -138,6 +145,10 @@ struct Options {
   uint32_t max_waiting = 1024;       // beyond it: RESOURCE_EXHAUSTED
   uint32_t chunk_tokens = 512;       // of prompts per step; a multiple of 32
   sched::PolicyOptions policy = {};  // which prompts go first
+  // Blocks outlive their sequences while nobody else needs them, and are shared.
+  bool prefix_cache = true;
+  // Hears which prefixes are cached; null, or must outlive the engine.
+  prefix::Journal* prefix_journal = nullptr;
 };
 
 struct Load {
@@ -149,10 +160,15 @@ struct Load {
   uint32_t kv_blocks_requests = 0;
   uint32_t kv_blocks_transfers = 0;
   uint32_t kv_blocks_prefix_cache = 0;
+  uint32_t kv_blocks_reclaimable = 0;  // of those: held by nobody else
   uint64_t steps = 0;
   uint64_t prompt_tokens_computed = 0;
   uint64_t tokens_sampled = 0;
   sched::StepCosts costs;    // as measured lately
+  uint64_t prefix_lookups = 0;
+  uint64_t prefix_lookup_tokens = 0;
+  uint64_t prefix_hit_tokens = 0;
+  uint64_t prefix_evictions = 0;
   absl::Time last_progress;  // of the loop, for liveness; also when idle
 };
 
@@ -161,6 +177,10 @@ struct Load {
 // Admission takes every block that a sequence can ever need (prompt and
 // max_tokens), so that a running sequence never waits for memory. Order:
 // prompts as the policy says; decode rows are in every step.
+//
+// What a prompt has in common with earlier sequences is not computed again: its
+// full blocks are shared, a partly common one is copied. A sequence's KV does
+// not depend on how it is chunked, so its tokens are the same either way.
 //
 // Thread safety: all methods from any thread; they post to the engine's
 // thread and return at once, but for load() and CheckIntegrity().
@@ -189,11 +209,17 @@ class Engine final {
   // The sender has let go of the blocks of `ref`.
   void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
 
+  // Blocks for a hand-off to fill: the prompt's from index `first_block` on.
+  // Those before hold the prompt's KV already.
+  struct Reservation {
+    uint32_t first_block = 0;
+    std::vector<kv::BlockId> blocks;
+  };
   // Landing of a hand-off for a submitted kDecode sequence. `granted` gets the
-  // prompt's blocks, pinned as transfer, once they are free; or NOT_FOUND (no
-  // such sequence), FAILED_PRECONDITION (other prompt length, or reserved
-  // already). Called on the engine's thread; must not block.
-  using Granted = std::function<void(absl::StatusOr<std::vector<kv::BlockId>>)>;
+  // blocks, pinned as transfer, once they are free; or NOT_FOUND (no such
+  // sequence), FAILED_PRECONDITION (other prompt length, or reserved already).
+  // Called on the engine's thread; must not block.
+  using Granted = std::function<void(absl::StatusOr<Reservation>)>;
   void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
   // The blocks hold the verified KV of the whole prompt: decode from here.
   // `accepted` hears OK, or NOT_FOUND when the sequence has ended meanwhile.

@@ -14,7 +14,7 @@ namespace baton::engine {
 // be partly filled, and goes only after the last chunk.
 void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
   if (sequence.spec.role != Role::kPrefill) return;
-  const uint32_t first = sequence.pinned;
+  const uint32_t first = sequence.pin_end;
   const uint32_t ready = sequence.remaining_prompt() == 0
                              ? static_cast<uint32_t>(sequence.blocks.size())
                              : sequence.computed / kv::kBlockTokens;
@@ -74,12 +74,14 @@ void Engine::Impl::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted gran
 
 // The sequence got its blocks: lets the hand-off write into the prompt's.
 void Engine::Impl::Grant(Sequence& sequence) {
-  const uint32_t prompt_blocks = kv::BlocksForTokens(sequence.prompt_tokens);
-  Pin(sequence, prompt_blocks);
+  const uint32_t first = sequence.cached_tokens / kv::kBlockTokens;
+  const uint32_t end = kv::BlocksForTokens(sequence.prompt_tokens);
+  sequence.pin_begin = sequence.pin_end = first;
+  Pin(sequence, end);
   sequence.writing = true;
   sequence.state = State::kReserved;
   std::exchange(sequence.granted, nullptr)(
-      std::vector<kv::BlockId>(sequence.blocks.begin(), sequence.blocks.begin() + prompt_blocks));
+      Reservation{first, {sequence.blocks.begin() + first, sequence.blocks.begin() + end}});
 }
 
 void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
@@ -106,6 +108,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   sequence.computed = sequence.prompt_tokens;
   sequence.tokens.push_back(state.first_token);
   sequence.state = State::kDecoding;
+  KeepPrefix(sequence);
   accepted(absl::OkStatus());
   // The other end keeps such a sequence; taken over, it has nothing to do.
   if (const auto reason = FinishOf(sequence)) End(sequence, absl::OkStatus(), *reason);

@@ -6,6 +6,7 @@
 #include <future>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/log.h"
@@ -32,6 +33,10 @@ Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
       limits_{options.chunk_tokens, model_->max_step_tokens()},
       policy_(std::move(policy)),
       pool_(options.kv_blocks) {
+  if (options.prefix_cache) {
+    prefix_cache_ = std::make_unique<kv::PrefixCache>(
+        &pool_, kv::PrefixCache::Options{.journal = options.prefix_journal});
+  }
   PublishLoad();
   thread_ = std::thread([this] { Run(); });
 }
@@ -114,6 +119,14 @@ void Engine::Impl::PublishLoad() {
   load.kv_blocks_transfers = pool_.held_by(kv::Owner::kTransfer);
   load.kv_blocks_prefix_cache = pool_.held_by(kv::Owner::kPrefixCache);
   load.costs = costs_.costs();
+  load.kv_blocks_reclaimable = pool_.cache_only();
+  if (prefix_cache_ != nullptr) {
+    const kv::PrefixCache::Stats& stats = prefix_cache_->stats();
+    load.prefix_lookups = stats.lookups;
+    load.prefix_lookup_tokens = stats.lookup_tokens;
+    load.prefix_hit_tokens = stats.hit_tokens;
+    load.prefix_evictions = stats.evictions;
+  }
   load.last_progress = absl::Now();
   const std::lock_guard lock(load_mutex_);
   load_ = load;
@@ -130,6 +143,7 @@ void Engine::Impl::End(Sequence& sequence, absl::Status status, FinishReason rea
   table_.ForgetDeadline(sequence);
   sequence.end_reason = status.ok() ? reason : FinishReason::kNone;
   sequence.end_status = status;
+  if (before == State::kDecoding && !absl::IsInternal(status)) KeepPrefix(sequence);
   ReleaseBlocks(sequence);
   const SequenceRef ref = sequence.spec.ref;
   if (before == State::kReserving) {
@@ -154,20 +168,21 @@ void Engine::Impl::Retire(Sequence& sequence) {
   end.handed_off = sequence.handed_off;
   end.transport = std::move(sequence.transport);
   end.handoff_bytes = sequence.handoff_bytes;
+  if (sequence.spec.role == Role::kDecode) end.cached_prompt_tokens = sequence.cached_tokens;
   output_.ends.push_back(std::move(end));
   policy_->Leave(sequence.spec.tenant);
   table_.Remove(sequence);
 }
 
-void Engine::Impl::Pin(Sequence& sequence, uint32_t blocks) {
-  while (sequence.pinned < blocks) {
-    pool_.Retain(sequence.blocks[sequence.pinned++], kv::Owner::kTransfer);
+void Engine::Impl::Pin(Sequence& sequence, uint32_t end) {
+  while (sequence.pin_end < end) {
+    pool_.Retain(sequence.blocks[sequence.pin_end++], kv::Owner::kTransfer);
   }
 }
 
 void Engine::Impl::Unpin(Sequence& sequence) {
-  while (sequence.pinned > 0) {
-    pool_.Release(sequence.blocks[--sequence.pinned], kv::Owner::kTransfer);
+  while (sequence.pin_end > sequence.pin_begin) {
+    pool_.Release(sequence.blocks[--sequence.pin_end], kv::Owner::kTransfer);
   }
 }
 
@@ -186,14 +201,19 @@ absl::Status Engine::Impl::CheckIntegrity() {
   return future.get();
 }
 
-absl::Status Engine::Impl::CheckPool() const {
+absl::Status Engine::Impl::CheckPool() {
   if (absl::Status status = pool_.CheckIntegrity(); !status.ok()) return status;
-  size_t requests = 0, transfers = 0;
+  if (prefix_cache_ != nullptr) {
+    if (absl::Status status = prefix_cache_->CheckIntegrity(); !status.ok()) return status;
+  }
+  absl::flat_hash_set<kv::BlockId> requested, transferred;  // shared ones count once
   table_.Count([&](const Sequence& sequence) {
-    requests += sequence.holds_blocks ? sequence.blocks.size() : 0;
-    transfers += sequence.pinned;
+    const auto& blocks = sequence.blocks;
+    if (sequence.holds_blocks) requested.insert(blocks.begin(), blocks.end());
+    for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) transferred.insert(blocks[i]);
     return false;
   });
+  const size_t requests = requested.size(), transfers = transferred.size();
   if (requests == pool_.held_by(kv::Owner::kRequest) &&
       transfers == pool_.held_by(kv::Owner::kTransfer)) {
     return absl::OkStatus();

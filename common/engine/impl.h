@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
-// subject: submit.cc, admission.cc, step.cc, handoff.cc; the loop is impl.cc.
+// subject: submit.cc, admission.cc, prefix.cc, step.cc, handoff.cc; the loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "common/engine/mailbox.h"
 #include "common/engine/sequence.h"
 #include "common/engine/sequence_table.h"
+#include "common/kv/prefix_cache.h"
 #include "common/sched/planner.h"
 #include "common/sched/policy.h"
 #include "common/sched/step_costs.h"
@@ -78,10 +79,11 @@ class Engine::Impl final {
   void End(Sequence& sequence, absl::Status status, FinishReason reason = FinishReason::kNone);
   // Says so, and forgets it. REQUIRES: it holds nothing.
   void Retire(Sequence& sequence);
-  void Pin(Sequence& sequence, uint32_t blocks);
+  // Pins its blocks up to `end`.
+  void Pin(Sequence& sequence, uint32_t end);
   void Unpin(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
-  absl::Status CheckPool() const;
+  absl::Status CheckPool();
 
   // submit.cc
   absl::Status CheckSpec(const SequenceSpec& spec) const;
@@ -95,6 +97,18 @@ class Engine::Impl final {
   // Ends what waits and cannot be done in time.
   void RefuseInfeasible(absl::Time now);
   bool TryAdmit(Sequence& sequence);
+
+  // prefix.cc
+  // Fills the block table: with what the cache has of the sequence's tokens,
+  // and with blocks of its own, `total` in all. False: there are too few.
+  bool TakeBlocks(Sequence& sequence, uint32_t total);
+  bool TakeBlocks(Sequence& sequence, uint32_t total, const kv::PrefixMatch& match);
+  kv::PrefixMatch FindPrefix(const Sequence& sequence) const;
+  // `count` free blocks, evicting what is cached if need be.
+  absl::StatusOr<std::vector<kv::BlockId>> Allocate(uint32_t count);
+  // Leaves the full blocks that are computed in the cache. REQUIRES: a token
+  // was drawn from them, so that they are known to hold no NaN.
+  void KeepPrefix(const Sequence& sequence);
 
   // step.cc
   bool RunStep(absl::Time now);
@@ -128,6 +142,7 @@ class Engine::Impl final {
   std::atomic<uint32_t> posted_submits_ = 0;  // in the mailbox
 
   kv::BlockPool pool_;
+  std::unique_ptr<kv::PrefixCache> prefix_cache_;  // null: off
   SequenceTable table_;
   StepOutput output_;                   // since the last Flush
   std::vector<float> logits_;           // [rows, vocabulary] of the step

@@ -45,7 +45,10 @@ struct Sequence {
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
   bool holds_blocks = false;        // all of them, as kRequest
-  uint32_t pinned = 0;              // the first ones, as kTransfer
+  uint32_t cached_tokens = 0;       // of the prompt, found at admission
+  bool started = false;             // its first chunk has run
+  // Blocks [pin_begin, pin_end) are held as kTransfer.
+  uint32_t pin_begin = 0, pin_end = 0;
 
   // A sender reads, or a receiver writes, the pinned blocks: HandoffDone,
   // Activate or ReleaseReservation is still to come.

@@ -77,11 +77,13 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
 void Engine::Impl::StartPrompts(std::span<const Row> rows, absl::Time now) {
   for (const Row& row : rows) {
     Sequence& sequence = *row.sequence;
-    if (sequence.computed > 0) continue;
-    output_.started.push_back({sequence.spec.ref, now, 0});
+    if (sequence.started || sequence.state != State::kPrompt) continue;
+    sequence.started = true;
+    output_.started.push_back({sequence.spec.ref, now, sequence.cached_tokens});
     if (sequence.spec.role == Role::kPrefill) {
       sequence.writing = true;
       sender_->Begin(sequence.spec);
+      SendReadyBlocks(sequence);  // those from the cache
     }
   }
 }
@@ -143,6 +145,7 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
     return End(sequence, sample.status());
   }
   EmitToken(sequence, *std::move(sample), times);
+  if (sequence.outputs() == 1) KeepPrefix(sequence);
   if (const auto reason = FinishOf(sequence)) return End(sequence, absl::OkStatus(), *reason);
   if (sequence.spec.role == Role::kPrefill) {
     sequence.state = State::kHandingOff;

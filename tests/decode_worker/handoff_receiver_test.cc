@@ -120,6 +120,19 @@ TEST_F(HandoffReceiverTest, CommittedHandoffDecodesFromTokenOne) {
   EXPECT_TRUE(AwaitAllFree(*engine_));
 }
 
+TEST_F(HandoffReceiverTest, BlocksThatAreCachedAreNotAskedFor) {
+  for (uint64_t key = 1; key <= 2; ++key) {
+    ASSERT_TRUE(Submit(key, 'a').ok());
+    const auto grant = Reserve('a');
+    ASSERT_TRUE(grant.ok()) << grant.status();
+    EXPECT_EQ(grant->first_block, key == 1 ? 0 : 2);
+    EXPECT_EQ(grant->blocks.size(), key == 1 ? 2 : 0);
+    EXPECT_TRUE(Commit(grant->landing_id).ok());
+    ASSERT_TRUE(listener_.AwaitEnd(Ref(key)).has_value());
+    EXPECT_TRUE(AwaitAllFree(*engine_));
+  }
+}
+
 TEST_F(HandoffReceiverTest, ReservedBlocksOfCancelledSequenceStayUntilTheWriterIsGone) {
   ASSERT_TRUE(Submit(1, 'a').ok());
   const auto grant = Reserve('a');

@@ -23,7 +23,7 @@ Options PoolOf(uint32_t blocks) {
 // A decode engine whose hand-offs are played by the test.
 class LandingTest : public testing::Test {
  protected:
-  using Blocks = absl::StatusOr<std::vector<kv::BlockId>>;
+  using Blocks = absl::StatusOr<Engine::Reservation>;
 
   void Start(uint32_t blocks = 16) {
     engine_ = MakeEngine({}, PoolOf(blocks), &recorder_);
@@ -64,7 +64,8 @@ TEST_F(LandingTest, ReservationGivesThePromptsBlocksAndHoldsTheRest) {
   const SequenceRef ref = Expect(1, 40, 100);  // 2 blocks of prompt, 5 in all
   const Blocks blocks = Reserve(ref).get();
   ASSERT_TRUE(blocks.ok()) << blocks.status();
-  EXPECT_EQ(blocks->size(), 2u);
+  EXPECT_EQ(blocks->first_block, 0u);
+  EXPECT_EQ(blocks->blocks.size(), 2u);
   ASSERT_TRUE(Eventually([&] { return engine_->load().kv_blocks_transfers == 2; }));
   EXPECT_EQ(engine_->load().kv_blocks_requests, 5u);
   engine_->ReleaseReservation(ref, absl::UnavailableError("the sender is gone"));

@@ -20,7 +20,10 @@ absl::Status Copy(const absl::Status& status) { return {status.code(), status.me
 void Recorder::OnStep(const StepOutput& output) {
   {
     const std::lock_guard lock(mutex_);
-    for (const StartOutput& start : output.started) heard_[start.ref].start = start.start;
+    for (const StartOutput& start : output.started) {
+      heard_[start.ref].start = start.start;
+      heard_[start.ref].cached = start.cached_prompt_tokens;
+    }
     for (const PromptLogprobsOutput& scored : output.prompt_logprobs) {
       std::vector<sampling::TokenLogprobs>& all = heard_[scored.ref].prompt_logprobs;
       EXPECT_EQ(scored.first_index, all.size() + 1);
@@ -142,13 +145,13 @@ void LoopbackSender::Begin(const SequenceSpec& spec) {
   const auto prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
   Post([this, ref, prompt_tokens] {
     handoffs_[ref] = Handoff();
-    decode_->Reserve(ref, prompt_tokens, [this, ref](auto blocks) {
-      Post([this, ref, blocks = std::move(blocks)] {
-        if (!blocks.ok()) return Finish(ref, blocks.status());
+    decode_->Reserve(ref, prompt_tokens, [this, ref](auto reservation) {
+      Post([this, ref, reservation = std::move(reservation)] {
+        if (!reservation.ok()) return Finish(ref, reservation.status());
         if (handoffs_[ref].done) {
           return decode_->ReleaseReservation(ref, absl::CancelledError("given up"));
         }
-        handoffs_[ref].target = *blocks;
+        handoffs_[ref].target = *reservation;
         Pump(ref);
       });
     });
@@ -189,9 +192,12 @@ void LoopbackSender::Abort(SequenceRef ref, const absl::Status& reason) {
 void LoopbackSender::Copy(Handoff& handoff) {
   for (const Ready& ready : std::exchange(handoff.ready, {})) {
     for (size_t i = 0; i < ready.blocks.size(); ++i) {
+      if (ready.first + i < handoff.target->first_block) continue;  // is there
+      const kv::BlockId target =
+          handoff.target->blocks[ready.first + i - handoff.target->first_block];
       for (uint32_t layer = 0; layer < prefill_->arena().layout().layers; ++layer) {
         const auto from = prefill_->arena().LayerSpan(ready.blocks[i], layer);
-        const auto to = decode_->arena().LayerSpan((*handoff.target)[ready.first + i], layer);
+        const auto to = decode_->arena().LayerSpan(target, layer);
         std::copy(from.begin(), from.end(), to.begin());
         handoff.bytes += from.size();
       }
@@ -233,6 +239,13 @@ Pair::Pair(const model::FakeOptions& model, const Options& prefill_options,
            const Options& decode_options)
     : decode(MakeEngine(model, decode_options, &decode_heard)),
       prefill(MakeEngine(model, prefill_options, &prefill_heard, &sender)) {
+  sender.Connect(prefill.get(), decode.get());
+}
+
+Pair::Pair(std::unique_ptr<model::Model> prefill_model, const Options& prefill_options,
+           std::unique_ptr<model::Model> decode_model, const Options& decode_options)
+    : decode(EngineOf(std::move(decode_model), decode_options, &decode_heard)),
+      prefill(EngineOf(std::move(prefill_model), prefill_options, &prefill_heard, &sender)) {
   sender.Connect(prefill.get(), decode.get());
 }
 
@@ -332,7 +345,12 @@ std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& options, const Opti
   EXPECT_TRUE(fake.ok()) << fake.status();
   std::unique_ptr<model::Model> model = *std::move(fake);
   if (gate != nullptr) model = std::make_unique<GatedModel>(std::move(model), gate);
-  auto engine = Engine::Create(std::move(model), engine_options, listener, sender);
+  return EngineOf(std::move(model), engine_options, listener, sender);
+}
+
+std::unique_ptr<Engine> EngineOf(std::unique_ptr<model::Model> model, const Options& options,
+                                 Listener* listener, HandoffSender* sender) {
+  auto engine = Engine::Create(std::move(model), options, listener, sender);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return *std::move(engine);
 }
@@ -342,7 +360,8 @@ void ExpectIdle(Engine& engine) {
     const Load load = engine.load();
     return load.waiting_sequences == 0 && load.running_sequences == 0 &&
            load.queued_prompt_tokens == 0 && load.kv_blocks_requests == 0 &&
-           load.kv_blocks_transfers == 0 && load.kv_blocks_free == load.kv_blocks_total;
+           load.kv_blocks_transfers == 0 &&
+           load.kv_blocks_free + load.kv_blocks_reclaimable == load.kv_blocks_total;
   };
   EXPECT_TRUE(Eventually(idle, absl::Seconds(5)));
   EXPECT_TRUE(engine.CheckIntegrity().ok()) << engine.CheckIntegrity();

@@ -27,6 +27,7 @@ struct Heard {
   std::vector<sampling::Sample> samples;
   std::vector<sampling::TokenLogprobs> prompt_logprobs;
   std::optional<absl::Time> start, prefill_end, first_step_start;
+  uint32_t cached = 0;  // prompt tokens
   uint32_t ends = 0;
   EndOutput end;  // the last one
 };
@@ -84,7 +85,7 @@ class LoopbackSender final : public HandoffSender {
     std::vector<kv::BlockId> blocks;
   };
   struct Handoff {
-    std::optional<std::vector<kv::BlockId>> target;  // granted
+    std::optional<Engine::Reservation> target;  // granted
     std::vector<Ready> ready;
     std::optional<HandoffState> commit;
     bool activating = false;
@@ -116,6 +117,8 @@ class LoopbackSender final : public HandoffSender {
 struct Pair {
   Pair(const model::FakeOptions& model, const Options& prefill_options,
        const Options& decode_options);
+  Pair(std::unique_ptr<model::Model> prefill_model, const Options& prefill_options,
+       std::unique_ptr<model::Model> decode_model, const Options& decode_options);
   ~Pair();
 
   // Submits to both ends.
@@ -153,6 +156,10 @@ class Gate final {
 std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& model, const Options& options,
                                    Listener* listener, HandoffSender* sender = nullptr,
                                    Gate* gate = nullptr);
+
+// Of any model.
+std::unique_ptr<Engine> EngineOf(std::unique_ptr<model::Model> model, const Options& options,
+                                 Listener* listener, HandoffSender* sender = nullptr);
 
 // Fails the test when blocks are held or sequences left, after a short wait.
 void ExpectIdle(Engine& engine);

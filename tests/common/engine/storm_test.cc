@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "absl/time/clock.h"
@@ -73,8 +74,7 @@ class Storm {
 
   void Submit() {
     Live live;
-    live.spec = MakeSpec(++key_, RandomPrompt(random_, 1 + random_() % 200, fake_),
-                         1 + static_cast<uint32_t>(random_() % 50));
+    live.spec = MakeSpec(++key_, Prompt(), 1 + static_cast<uint32_t>(random_() % 50));
     live.spec.ref.owner = random_() % 5;
     live.split = random_() % 3 != 0;
     if (random_() % 10 == 0) {
@@ -88,6 +88,16 @@ class Storm {
       pair_.decode->Submit(live.spec);
     }
     live_.emplace(live.spec.ref, live);
+  }
+
+  // Half of them begin as some others do.
+  std::vector<TokenId> Prompt() {
+    std::vector<TokenId> prompt = RandomPrompt(random_, 1 + random_() % 200, fake_);
+    if (random_() % 2 == 0) {
+      const size_t common = random_() % prompt.size();
+      std::fill_n(prompt.begin(), common, static_cast<TokenId>(3 + random_() % 3));
+    }
+    return prompt;
   }
 
   void CancelOne() {

@@ -76,10 +76,11 @@ bool AwaitLoad(const engine::Engine& engine, const Wanted& wanted,
   return true;
 }
 
-// Waits until no block of `engine` is held.
+// Waits until no block of `engine` is held but by its prefix cache.
 inline bool AwaitAllFree(const engine::Engine& engine) {
-  return AwaitLoad(
-      engine, [](const engine::Load& load) { return load.kv_blocks_free == load.kv_blocks_total; });
+  return AwaitLoad(engine, [](const engine::Load& load) {
+    return load.kv_blocks_free + load.kv_blocks_reclaimable == load.kv_blocks_total;
+  });
 }
 
 }  // namespace baton::worker

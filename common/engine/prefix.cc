@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks that sequences share through the prefix cache.
+#include <utility>
+
+#include "common/engine/impl.h"
+#include "common/kv/layout.h"
+
+namespace baton::engine {
+
+kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
+  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return {};
+  const auto tokens = static_cast<uint32_t>(sequence.tokens.size());
+  // The other end of a hand-off has computed the last token; here somebody has
+  // to, for its logits.
+  const bool landing = sequence.spec.role == Role::kDecode;
+  kv::PrefixMatch match =
+      prefix_cache_->Find(sequence.spec.cache_salt, sequence.tokens, landing ? tokens : tokens - 1);
+  // A hand-off brings whole blocks.
+  if (landing) match.tail.reset();
+  if (landing) match.tail_tokens = 0;
+  return match;
+}
+
+bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total) {
+  kv::PrefixMatch match = FindPrefix(sequence);
+  if (TakeBlocks(sequence, total, match)) return true;
+  // The block to copy from is held meanwhile; it may be the very one that lacks.
+  if (!match.tail.has_value()) return false;
+  match.tail.reset();
+  match.tail_tokens = 0;
+  return TakeBlocks(sequence, total, match);
+}
+
+bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::PrefixMatch& match) {
+  const auto release = [&](kv::BlockId block) { pool_.Release(block, kv::Owner::kRequest); };
+  for (const kv::BlockId block : match.blocks) pool_.Retain(block, kv::Owner::kRequest);
+  if (match.tail.has_value()) pool_.Retain(*match.tail, kv::Owner::kRequest);
+  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()));
+  if (!own.ok()) {
+    for (const kv::BlockId block : match.blocks) release(block);
+    if (match.tail.has_value()) release(*match.tail);
+    return false;
+  }
+  if (match.tail.has_value()) arena_->CopyBlock(*match.tail, own->front());
+  if (prefix_cache_ != nullptr && sequence.spec.prefix_cache) {
+    prefix_cache_->Use(match, static_cast<uint32_t>(sequence.tokens.size()));
+  }
+  if (match.tail.has_value()) release(*match.tail);
+  sequence.blocks = match.blocks;
+  sequence.blocks.insert(sequence.blocks.end(), own->begin(), own->end());
+  sequence.holds_blocks = true;
+  sequence.cached_tokens = match.tokens();
+  if (sequence.spec.role != Role::kDecode) sequence.computed = match.tokens();
+  return true;
+}
+
+absl::StatusOr<std::vector<kv::BlockId>> Engine::Impl::Allocate(uint32_t count) {
+  if (prefix_cache_ != nullptr) prefix_cache_->MakeFree(count);
+  return pool_.Allocate(count, kv::Owner::kRequest);
+}
+
+void Engine::Impl::KeepPrefix(const Sequence& sequence) {
+  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return;
+  const size_t full = sequence.computed / kv::kBlockTokens;
+  prefix_cache_->Insert(sequence.spec.cache_salt,
+                        std::span(sequence.tokens).first(full * kv::kBlockTokens),
+                        std::span(sequence.blocks).first(full));
+}
+
+}  // namespace baton::engine
