@@ -73,6 +73,8 @@ void FillCommon(const Request& request, Proto* proto) {
   proto->set_request_id(request.request_id);
   proto->set_tenant(request.tenant);
   proto->set_priority(request.priority);
+  proto->set_cache_salt(request.cache_salt);
+  proto->set_no_prefix_cache(!request.prefix_cache);
 }
 
 // Adds the turns to anything with a repeated `messages`.
@@ -130,7 +132,8 @@ Status CheckText(const Request& request) {
   Status status;
   if (!TextOk("model", request.model, &status) || !TextOk("prompt", request.prompt, &status) ||
       !TextOk("request_id", request.request_id, &status) ||
-      !TextOk("tenant", request.tenant, &status)) {
+      !TextOk("tenant", request.tenant, &status) ||
+      !TextOk("cache_salt", request.cache_salt, &status)) {
     return status;
   }
   for (size_t i = 0; i < request.messages.size(); ++i) {
@@ -238,6 +241,9 @@ void FillFinished(const v1::Finished& finished, Result* result) {
   result->prefill_worker = finished.route().prefill_worker();
   result->decode_worker = finished.route().decode_worker();
   result->transport = finished.route().transport();
+  result->path_reason = finished.route().reason();
+  result->handoff_bytes = finished.route().handoff_bytes();
+  result->handoff_cached_tokens = finished.route().handoff_cached_tokens();
 }
 
 WorkerStatus FromProto(const v1::WorkerInfo& worker) {
@@ -261,6 +267,10 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
   status.kv_blocks_requests = load.kv_blocks_requests();
   status.kv_blocks_transfers = load.kv_blocks_transfers();
   status.kv_blocks_prefix_cache = load.kv_blocks_prefix_cache();
+  status.kv_blocks_reclaimable = load.kv_blocks_reclaimable();
+  status.prefix_lookup_tokens = load.prefix_lookup_tokens();
+  status.prefix_hit_tokens = load.prefix_hit_tokens();
+  status.prefix_evictions = load.prefix_evictions();
   status.kv_bytes_total = load.kv_bytes_total();
   status.resident_bytes = load.resident_bytes();
   return status;

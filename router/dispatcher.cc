@@ -72,7 +72,7 @@ void Dispatcher::Pump(absl::Time now) {
   for (auto next = waiting.begin(); next != waiting.end();) {
     Request& request = requests_.at((next++)->first);  // which leaves the queue, if any does
     const Need need{request.spec->prompt.size(), request.spec->max_tokens, request.spec->path,
-                    options_.transport};
+                    options_.transport, request.spec->prefix};
     const Pairing pairing = ChoosePair(directory_.Attached(), need);
     if (pairing.outcome == Pairing::Outcome::kRun) {
       Start(request, pairing, now);
@@ -102,10 +102,12 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   Generation::Route route;
   route.decode_worker = pairing.decode->id();
   if (split) route.prefill_worker = pairing.prefill->id();
+  route.reason = pairing.fallback;
   request.generation = std::make_unique<Generation>(request.spec, request.model, request.arrival,
                                                     std::move(route), metrics_);
-  request.decode_key = directory_.Assign(*pairing.decode, request.key,
-                                         prompt + request.spec->max_tokens, split ? 0 : prompt);
+  request.decode_key =
+      directory_.Assign(*pairing.decode, request.key, prompt + request.spec->max_tokens,
+                        split ? 0 : pairing.compute_tokens);
   metrics_->PromptTokens(prompt);
   if (!pairing.fallback.empty()) metrics_->Fallback(pairing.fallback);
   if (!split) {
@@ -114,10 +116,12 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   }
   request.state = State::kReserving;
   request.endpoints = pairing.endpoints;
+  request.converted = pairing.converted;
   request.handoff_key = RandomHandoffKey();
   // Counted now, sent when the decode worker has accepted: requests that
   // arrive in between must see it.
-  request.prefill_key = directory_.Assign(*pairing.prefill, request.key, prompt, prompt);
+  request.prefill_key =
+      directory_.Assign(*pairing.prefill, request.key, prompt, pairing.compute_tokens);
   SendAssign(request, request.decode_key, v1::Assign::ROLE_DECODE, now);
 }
 
@@ -141,6 +145,11 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_tenant(request.spec->tenant);
   assign->set_priority(request.spec->priority);
   assign->set_handoff_key(request.handoff_key);
+  assign->set_cache_salt(request.spec->cache_salt);
+  // Converted KV has other bits than what the decode worker computes itself:
+  // neither is to be taken for the other.
+  const bool foreign = request.converted && role == v1::Assign::ROLE_DECODE;
+  assign->set_no_prefix_cache(!request.spec->prefix_cache || foreign);
   if (role == v1::Assign::ROLE_PREFILL) {
     assign->mutable_handoff_endpoints()->Add(request.endpoints.begin(), request.endpoints.end());
   }

@@ -89,6 +89,7 @@ class Dispatcher final {
     SequenceKey prefill_key = 0, decode_key = 0;
     std::vector<v1::HandoffEndpoint> endpoints;
     std::string handoff_key;
+    bool converted = false;  // of Pairing
     std::unique_ptr<Generation> generation;
     // What the decode worker ended with, kept until the prefill worker's end.
     std::optional<v1::SequenceEnd> decode_end;

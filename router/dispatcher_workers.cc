@@ -96,6 +96,9 @@ Dispatcher::Request* Dispatcher::FindBySequence(const Worker& worker, SequenceKe
 // Sequences that have ended here while the worker still ran them are found by
 // nobody: what comes for them is dropped.
 void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time now) {
+  for (const v1::PrefixChanges& changes : step.prefixes()) {
+    WorkerDirectory::PrefixesChanged(worker, changes);
+  }
   for (const v1::PrefillStarted& started : step.started()) {
     Request* request = FindBySequence(worker, started.sequence_key());
     if (request != nullptr) request->generation->OnStarted(started);

@@ -42,6 +42,7 @@ Generation::Generation(std::shared_ptr<const ValidatedRequest> request,
 void Generation::OnStarted(const v1::PrefillStarted& started) {
   start_us_ = started.start_unix_us();
   cached_prompt_tokens_ = started.cached_prompt_tokens();
+  metrics_->CachedPromptTokens(cached_prompt_tokens_);
 }
 
 absl::Status Generation::CheckOrder(Source source, const v1::SequenceTokens& tokens) {
@@ -107,6 +108,8 @@ absl::Status Generation::OnEnd(Source source, const v1::SequenceEnd& end, absl::
     return absl::Status(static_cast<absl::StatusCode>(end.code()), end.message());
   }
   if (!end.transport().empty()) transport_ = end.transport();
+  if (source == Source::kPrefill) handoff_bytes_ = end.handoff_bytes();
+  if (source == Source::kDecode) handoff_cached_tokens_ = end.cached_prompt_tokens();
   if (source == Source::kPrefill && end.handed_off()) {
     handed_off_ = true;
     return absl::OkStatus();
@@ -197,6 +200,9 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   route->set_prefill_worker(route_.prefill_worker);
   route->set_decode_worker(route_.decode_worker);
   route->set_transport(transport_);
+  route->set_handoff_bytes(handoff_bytes_);
+  route->set_handoff_cached_tokens(handoff_cached_tokens_);
+  route->set_reason(route_.reason);
 }
 
 void Generation::SetReason(v1::FinishReason reason, v1::Finished* finished) const {

@@ -31,6 +31,7 @@ class Generation final {
   struct Route {
     std::string prefill_worker;  // empty: the decode worker does all
     std::string decode_worker;
+    std::string reason;  // of v1::Route
   };
   Generation(std::shared_ptr<const ValidatedRequest> request,
              std::shared_ptr<const ServedModel> model, absl::Time arrival, Route route,
@@ -87,6 +88,8 @@ class Generation final {
   std::vector<v1::GenerateResponse> events_;
   std::string transport_;
   uint32_t cached_prompt_tokens_ = 0;
+  uint64_t handoff_bytes_ = 0;
+  uint32_t handoff_cached_tokens_ = 0;
   int64_t start_us_ = 0, prefill_end_us_ = 0, first_step_us_ = 0;
   absl::Time first_token_, last_token_;
   TokenId last_id_ = 0;

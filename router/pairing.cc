@@ -33,12 +33,30 @@ std::vector<v1::HandoffEndpoint> Reachable(const Worker& prefill, const Worker& 
   return endpoints;
 }
 
+// What a sequence that runs on a decode worker weighs, in tokens of a prompt
+// that would have to travel or to be computed.
+constexpr uint64_t kSequenceTokens = 256;
+
+struct Candidate {
+  Worker* worker = nullptr;
+  uint64_t missing = 0;  // tokens of the prompt that its cache lacks
+  // Prompt tokens to compute until this prompt is done, if it runs there.
+  uint64_t work() const { return worker->queued_prompt_tokens() + missing; }
+};
+
 // Smaller is better. The id makes the choice a function of the state alone.
-auto DecodeRank(const Worker& worker) {
+auto DecodeRank(const Candidate& candidate) {
+  const Worker& worker = *candidate.worker;
   const uint64_t used = worker.own_blocks + worker.foreign_blocks;
   const int64_t free =
       static_cast<int64_t>(worker.load.kv_blocks_total()) - static_cast<int64_t>(used);
-  return std::make_tuple(worker.sequences(), -free, std::string_view(worker.id()));
+  return std::make_tuple(worker.sequences() * kSequenceTokens + candidate.missing, -free,
+                         std::string_view(worker.id()));
+}
+
+auto LocalRank(const Candidate& candidate) {
+  return std::make_tuple(candidate.work() + candidate.worker->sequences() * kSequenceTokens,
+                         DecodeRank(candidate));
 }
 
 // Whether `decode` can go on with KV of `prefill`, and how.
@@ -52,8 +70,13 @@ Match MatchOf(const v1::Hello& prefill, const v1::Hello& decode) {
   return converted ? Match::kConverted : Match::kNone;
 }
 
+auto SplitRank(const Candidate& prefill, const Candidate& decode) {
+  return std::make_tuple(MatchOf(prefill.worker->hello, decode.worker->hello), prefill.work(),
+                         DecodeRank(decode), std::string_view(prefill.worker->id()));
+}
+
 struct Candidates {
-  std::vector<Worker*> prefill, decode;
+  std::vector<Candidate> prefill, decode;
   bool any_decode = false, any_prefill = false;
   uint64_t largest_pool = 0;  // in tokens, of a decode worker
 };
@@ -70,7 +93,10 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
       found.largest_pool = std::max(found.largest_pool, pool);
     }
     const uint64_t tokens = need.prompt_tokens + (decode ? need.max_tokens : 0);
-    if (worker->CanEverHold(tokens)) (decode ? found.decode : found.prefill).push_back(worker);
+    if (!worker->CanEverHold(tokens)) continue;
+    // The last token is always computed.
+    const uint64_t cached = std::min(worker->CachedTokens(need.prefix), need.prompt_tokens - 1);
+    (decode ? found.decode : found.prefill).push_back({worker, need.prompt_tokens - cached});
   }
   return found;
 }
@@ -79,29 +105,31 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
 // with the reason when there is no pair at all.
 Pairing ChooseSplit(const Candidates& found, const Need& need) {
   Pairing best;
+  Candidate best_prefill, best_decode;
   best.detail = !found.any_prefill      ? "no prefill worker is attached"
                 : found.prefill.empty() ? "no prefill worker's KV pool can hold the prompt"
                                         : "no prefill worker can hand over to a decode worker: "
                                           "kernels, precision or transports differ";
-  for (Worker* prefill : found.prefill) {
-    for (Worker* decode : found.decode) {
-      const Match match = MatchOf(prefill->hello, decode->hello);
+  for (const Candidate& prefill : found.prefill) {
+    for (const Candidate& decode : found.decode) {
+      const Match match = MatchOf(prefill.worker->hello, decode.worker->hello);
       if (match == Match::kNone) continue;
-      auto endpoints = Reachable(*prefill, *decode, need.transport);
+      auto endpoints = Reachable(*prefill.worker, *decode.worker, need.transport);
       if (endpoints.empty()) continue;
       if (best.outcome == Pairing::Outcome::kMissing) best.outcome = Pairing::Outcome::kBusy;
-      if (!decode->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
-      const auto rank = [](const Worker& p, const Worker& d) {
-        return std::make_tuple(MatchOf(p.hello, d.hello), p.queued_prompt_tokens(), DecodeRank(d),
-                               std::string_view(p.id()));
-      };
-      if (best.prefill != nullptr && rank(*best.prefill, *best.decode) <= rank(*prefill, *decode)) {
+      if (!decode.worker->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
+      if (best.prefill != nullptr &&
+          SplitRank(best_prefill, best_decode) <= SplitRank(prefill, decode)) {
         continue;
       }
       best.outcome = Pairing::Outcome::kRun;
-      best.prefill = prefill;
-      best.decode = decode;
+      best.prefill = prefill.worker;
+      best.decode = decode.worker;
+      best.converted = match == Match::kConverted;
+      best.compute_tokens = prefill.missing;
       best.endpoints = std::move(endpoints);
+      best_prefill = prefill;
+      best_decode = decode;
     }
   }
   return best;
@@ -109,14 +137,28 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
 
 Pairing ChooseLocal(const Candidates& found, const Need& need) {
   Pairing best;
+  Candidate chosen;
   best.outcome = Pairing::Outcome::kBusy;
-  for (Worker* decode : found.decode) {
-    if (!decode->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
-    if (best.decode != nullptr && DecodeRank(*best.decode) <= DecodeRank(*decode)) continue;
+  for (const Candidate& decode : found.decode) {
+    if (!decode.worker->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
+    if (best.decode != nullptr && LocalRank(chosen) <= LocalRank(decode)) continue;
     best.outcome = Pairing::Outcome::kRun;
-    best.decode = decode;
+    best.decode = decode.worker;
+    best.compute_tokens = decode.missing;
+    chosen = decode;
   }
   return best;
+}
+
+// Whether the decode worker of `local` is done with the prompt earlier than the
+// prefill worker of `split`, for it has most of it.
+bool IsMostlyCached(const Pairing& local, const Pairing& split, const Need& need) {
+  if (local.outcome != Pairing::Outcome::kRun || split.outcome != Pairing::Outcome::kRun) {
+    return false;
+  }
+  return local.compute_tokens * 2 <= need.prompt_tokens &&
+         local.decode->queued_prompt_tokens() + local.compute_tokens <
+             split.prefill->queued_prompt_tokens() + split.compute_tokens;
 }
 
 std::string FallbackReason(const Candidates& found) {
@@ -140,12 +182,16 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
                                " tokens of the largest KV pool of a decode worker");
     return none;
   }
-  if (need.path != v1::PATH_LOCAL) {
-    Pairing split = ChooseSplit(found, need);
-    if (need.path == v1::PATH_SPLIT || split.outcome != Pairing::Outcome::kMissing) return split;
-  }
+  if (need.path == v1::PATH_SPLIT) return ChooseSplit(found, need);
   Pairing local = ChooseLocal(found, need);
-  if (need.path != v1::PATH_LOCAL) local.fallback = FallbackReason(found);
+  if (need.path == v1::PATH_LOCAL) return local;
+  Pairing split = ChooseSplit(found, need);
+  if (split.outcome == Pairing::Outcome::kMissing) {
+    local.fallback = FallbackReason(found);
+    return local;
+  }
+  if (!IsMostlyCached(local, split, need)) return split;
+  local.fallback = "mostly_cached";
   return local;
 }
 

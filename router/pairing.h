@@ -2,6 +2,7 @@
 // The policy that picks workers for a request.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct Need {
   uint64_t max_tokens = 0;
   v1::Path path = v1::PATH_UNSPECIFIED;
   TransportRule transport = TransportRule::kAuto;
+  // prefix::DigestChain of the prompt, for workers that have some of it.
+  std::span<const uint64_t> prefix = {};
 };
 
 struct Pairing {
@@ -32,16 +35,27 @@ struct Pairing {
   Worker* decode = nullptr;
   // Of `decode`, best first: those that `prefill` can reach.
   std::vector<v1::HandoffEndpoint> endpoints;
+  // The KV that `prefill` hands over is of another type than `decode`'s own.
+  bool converted = false;
+  // Prompt tokens that are expected to be computed, on `prefill` or else on
+  // `decode`: those that its cache lacks.
+  uint64_t compute_tokens = 0;
   // Why an unspecified path runs locally; empty when it does not.
   std::string fallback;
   std::string detail;
 };
 
-// Both workers of a split request are chosen together: the prefill worker by
-// fewest prompt tokens before this one, the decode worker by fewest sequences,
-// then most free blocks. Pairs need a transport in common and equal
-// numerics_id, or KV that can be converted: equal compute_id, and convertible
-// KV of two types. The former come first. A pure function of its arguments.
+// Both workers of a split request are chosen together. Pairs need a transport in
+// common and equal numerics_id, or KV that can be converted: equal compute_id,
+// and convertible KV of two types. The former come first.
+//  - Prefill worker: fewest prompt tokens to compute until this prompt is done,
+//    those queued before it and those of it that the worker's cache lacks.
+//  - Decode worker: fewest tokens of the prompt that it lacks, where each
+//    sequence that runs there weighs as much as 256 tokens; then most free blocks.
+//  - An unspecified path is local when the decode worker has at least half of
+//    the prompt, and fewer tokens to compute until it is done than the prefill
+//    worker of the best pair: a conversation stays where its last answer was made.
+// A pure function of its arguments.
 Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need);
 
 }  // namespace baton::router

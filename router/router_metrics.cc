@@ -7,6 +7,8 @@ RouterMetrics::RouterMetrics(metrics::Metrics* metrics)
     : metrics_(*metrics),
       prompt_tokens_(metrics->Counter("baton_router_prompt_tokens_total",
                                       "Prompt tokens of requests that were handed to workers")),
+      cached_prompt_tokens_(metrics->Counter("baton_router_cached_prompt_tokens_total",
+                                             "Of them, tokens that no worker computed")),
       generated_tokens_(metrics->Counter("baton_router_generated_tokens_total",
                                          "Tokens that came back from workers")),
       first_token_(metrics->Histogram("baton_router_time_to_first_token_seconds",
@@ -46,7 +48,7 @@ void RouterMetrics::MoreTokens(uint32_t tokens, absl::Duration gap) {
 void RouterMetrics::Fallback(const std::string& reason) {
   metrics_
       .Counter("baton_router_fallbacks_total",
-               "Requests that ran locally because no pair could serve them", {{"reason", reason}})
+               "Requests that ran locally though they might have been split", {{"reason", reason}})
       .Increment();
 }
 

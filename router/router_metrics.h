@@ -21,6 +21,10 @@ class RouterMetrics final {
   // Every request counts once, refused ones too.
   void RequestEnded(absl::StatusCode code);
   void PromptTokens(uint64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
+  // A worker found as many of a prompt in its prefix cache.
+  void CachedPromptTokens(uint64_t tokens) {
+    cached_prompt_tokens_.Increment(static_cast<double>(tokens));
+  }
   void FirstToken(absl::Duration since_arrival);
   // `tokens` came `gap` after those before.
   void MoreTokens(uint32_t tokens, absl::Duration gap);
@@ -33,6 +37,7 @@ class RouterMetrics final {
  private:
   metrics::Metrics& metrics_;
   prometheus::Counter& prompt_tokens_;
+  prometheus::Counter& cached_prompt_tokens_;
   prometheus::Counter& generated_tokens_;
   prometheus::Histogram& first_token_;
   prometheus::Histogram& inter_token_;

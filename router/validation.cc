@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
 #include "router/generation_params.h"
@@ -59,6 +60,11 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
     return rpc::BadField("request_id", absl::StrCat("has ", request.request_id().size(),
                                                     " bytes; the limit is ", kMaxRequestIdBytes));
   }
+  if (request.cache_salt().size() > prefix::kMaxSaltBytes) {
+    return rpc::BadField("cache_salt",
+                         absl::StrCat("has ", request.cache_salt().size(), " bytes; the limit is ",
+                                      prefix::kMaxSaltBytes));
+  }
   if (!v1::Path_IsValid(request.path())) {
     return rpc::BadField(
         "path", absl::StrCat("is ", static_cast<int>(request.path()), "; it must be 0, 1 or 2"));
@@ -68,6 +74,8 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
       !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", Random64());
   out.path = request.path();
   BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
+  out.cache_salt = request.cache_salt();
+  out.prefix_cache = !request.no_prefix_cache();
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   return out;
@@ -105,6 +113,9 @@ absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
                                                          "; stop.max_tokens is ", out.max_tokens));
   }
   out.prompt = std::move(prompt);
+  // Tokens that are scored are computed, cached or not.
+  const bool shares = out.prefix_cache && !out.sampling.has_prompt_logprobs();
+  if (shares) out.prefix = prefix::DigestChain(out.cache_salt, out.prompt);
   return absl::OkStatus();
 }
 

@@ -32,6 +32,10 @@ struct ValidatedRequest {
   v1::Path path = v1::PATH_UNSPECIFIED;
   std::string tenant;
   int32_t priority = 0;
+  std::string cache_salt;  // at most prefix::kMaxSaltBytes
+  bool prefix_cache = true;
+  // prefix::DigestChain of salt and prompt; empty without prefix caches.
+  std::vector<uint64_t> prefix;
 };
 
 // Errors: INVALID_ARGUMENT with the field, its limit and the value (see

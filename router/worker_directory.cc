@@ -6,9 +6,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/prefix/block_hash.h"
 
 namespace baton::router {
 namespace {
+
+constexpr size_t kMostPrefixes = 1 << 17;  // of a worker
 
 uint64_t Excess(uint64_t all, uint64_t part) { return all > part ? all - part : 0; }
 
@@ -40,6 +43,13 @@ uint64_t Worker::BlocksFor(uint64_t tokens) const {
 
 bool Worker::CanEverHold(uint64_t tokens) const {
   return load.kv_blocks_total() == 0 || BlocksFor(tokens) <= load.kv_blocks_total();
+}
+
+uint64_t Worker::CachedTokens(std::span<const uint64_t> chain) const {
+  // A cache never drops a block before those that follow it.
+  const auto end = std::partition_point(
+      chain.begin(), chain.end(), [this](uint64_t digest) { return prefixes.contains(digest); });
+  return static_cast<uint64_t>(end - chain.begin()) * prefix::kBlockTokens;
 }
 
 bool Worker::HasRoomFor(uint64_t tokens) const {
@@ -77,11 +87,20 @@ void WorkerDirectory::Heartbeat(Worker& worker, const v1::Heartbeat& heartbeat) 
   const v1::WorkerLoad& load = worker.load = heartbeat.load();
   // The prefix cache gives its blocks up when they are needed.
   const uint64_t used =
-      Excess(load.kv_blocks_total(), load.kv_blocks_free() + load.kv_blocks_prefix_cache());
+      Excess(load.kv_blocks_total(), load.kv_blocks_free() + load.kv_blocks_reclaimable());
   worker.foreign_blocks = Excess(used, worker.own_blocks);
   worker.foreign_prompt_tokens = Excess(load.queued_prompt_tokens(), worker.own_prompt_tokens);
   worker.foreign_sequences = static_cast<uint32_t>(
       Excess(load.waiting_sequences() + load.running_sequences(), worker.own_sequences));
+}
+
+void WorkerDirectory::PrefixesChanged(Worker& worker, const v1::PrefixChanges& changes) {
+  if (changes.reset()) worker.prefixes.clear();
+  for (const uint64_t digest : changes.removed()) worker.prefixes.erase(digest);
+  for (const uint64_t digest : changes.added()) {
+    if (worker.prefixes.size() >= kMostPrefixes) return;
+    worker.prefixes.insert(digest);
+  }
 }
 
 std::vector<RequestKey> WorkerDirectory::Remove(LinkId id) {

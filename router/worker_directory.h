@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
@@ -37,6 +39,8 @@ struct Worker {
   uint32_t foreign_sequences = 0;
   uint64_t foreign_blocks = 0;
   uint64_t foreign_prompt_tokens = 0;
+  // Digests of the blocks in its prefix cache, as it tells them.
+  absl::flat_hash_set<uint64_t> prefixes;
 
   const std::string& id() const { return hello.info().worker_id(); }
   v1::WorkerRole role() const { return hello.info().role(); }
@@ -46,6 +50,8 @@ struct Worker {
   uint64_t BlocksFor(uint64_t tokens) const;
   // False only for a worker whose whole pool is too small.
   bool CanEverHold(uint64_t tokens) const;
+  // Tokens of a prompt, given as prefix::DigestChain, that its cache has.
+  uint64_t CachedTokens(std::span<const uint64_t> chain) const;
   // Blocks and a sequence slot are free now.
   bool HasRoomFor(uint64_t tokens) const;
 };
@@ -69,6 +75,8 @@ class WorkerDirectory final {
   // INVALID_ARGUMENT names what is missing in the Hello.
   absl::Status Attach(Worker& worker, const v1::Hello& hello);
   void Heartbeat(Worker& worker, const v1::Heartbeat& heartbeat);
+  // Beyond a bound, what is added is ignored.
+  static void PrefixesChanged(Worker& worker, const v1::PrefixChanges& changes);
   // Forgets a worker. Returns the requests that had sequences there.
   std::vector<RequestKey> Remove(LinkId id);
 

@@ -90,8 +90,10 @@ struct Request {
 
   Path path = Path::kAuto;
   std::string request_id;
-  std::string tenant;    // on whose account; may be empty
-  int32_t priority = 0;  // -4 to 4; greater goes first
+  std::string tenant;        // on whose account; may be empty
+  int32_t priority = 0;      // -4 to 4; greater goes first
+  std::string cache_salt;    // shares cached prompts with this salt alone
+  bool prefix_cache = true;  // false: without prefix caches
   std::optional<std::chrono::milliseconds> deadline;
 };
 
@@ -131,6 +133,9 @@ struct Result {
   // Milliseconds between tokens as they reached this client; [tokens - 1].
   std::vector<double> token_gaps_ms;
   std::string prefill_worker, decode_worker, transport;
+  std::string path_reason;             // why this path, where the router chose (v1::Route)
+  uint64_t handoff_bytes = 0;          // of KV
+  uint32_t handoff_cached_tokens = 0;  // of the prompt, whose KV the decode worker had
 };
 
 struct WorkerStatus {
@@ -141,6 +146,8 @@ struct WorkerStatus {
   uint64_t queued_prompt_tokens = 0;
   uint32_t kv_blocks_total = 0, kv_blocks_free = 0, kv_block_tokens = 0;
   uint32_t kv_blocks_requests = 0, kv_blocks_transfers = 0, kv_blocks_prefix_cache = 0;
+  uint32_t kv_blocks_reclaimable = 0;
+  uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_evictions = 0;
   uint64_t kv_bytes_total = 0, resident_bytes = 0;
 };
 

@@ -71,6 +71,10 @@ void SamplingFlags::Register(config::CommandLine& line) {
                  "split: prefill worker, then decode worker; local: decode worker alone");
   line.Add("Route", "tenant", &tenant_, "On whose account the request runs");
   line.Add("Route", "priority", &priority_, "-4 to 4; greater goes first");
+  line.Add("Route", "cache-salt", &cache_salt_,
+           "Shares cached prompts with requests of this salt alone");
+  line.Add("Route", "no-prefix-cache", &no_prefix_cache_,
+           "Computes all of the prompt, and leaves nothing for others");
   line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
 }
 
@@ -119,6 +123,8 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   BATON_ASSIGN_OR_RETURN(request->bad_token_sequences,
                          ParseIdLists("bad-token-ids", bad_token_ids_));
   BATON_RETURN_IF_ERROR(ApplyStops(request));
+  request->cache_salt = cache_salt_;
+  request->prefix_cache = !no_prefix_cache_;
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {
     BATON_ASSIGN_OR_RETURN(request->deadline, ParseDuration("deadline", *deadline_));

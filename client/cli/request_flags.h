@@ -35,8 +35,9 @@ class SamplingFlags final {
   void RegisterSampling(config::CommandLine& line);
   absl::Status ApplyStops(Request* request) const;
 
-  std::string model_, path_ = "auto", tenant_;
+  std::string model_, path_ = "auto", tenant_, cache_salt_;
   int32_t priority_ = 0;
+  bool no_prefix_cache_ = false;
   std::optional<double> temperature_, top_p_, repetition_penalty_;
   std::optional<double> min_p_, typical_p_, presence_penalty_, frequency_penalty_;
   std::optional<uint32_t> top_k_, logprobs_, prompt_logprobs_, max_tokens_, min_tokens_;

@@ -226,6 +226,8 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       BATON_KEY(request_id, SetString),
       BATON_KEY(tenant, SetString),
       {"priority", SetPriority},
+      BATON_KEY(cache_salt, SetString),
+      BATON_KEY(prefix_cache, SetBool),
       BATON_KEY(deadline, SetDuration),
   };
   return *kSetters;

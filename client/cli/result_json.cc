@@ -80,7 +80,10 @@ std::string ResultToJson(const Result& result) {
                {"path",
                 {{"prefill_worker", result.prefill_worker},
                  {"decode_worker", result.decode_worker},
-                 {"transport", result.transport}}}};
+                 {"transport", result.transport},
+                 {"handoff_bytes", result.handoff_bytes},
+                 {"handoff_cached_tokens", result.handoff_cached_tokens},
+                 {"reason", result.path_reason}}}};
   if (!result.matched_stop.empty()) json["matched_stop"] = result.matched_stop;
   if (!result.matched_token_ids.empty()) json["matched_token_ids"] = result.matched_token_ids;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);

@@ -33,8 +33,13 @@ Json WorkerToJson(const WorkerStatus& worker) {
             {"blocks_requests", worker.kv_blocks_requests},
             {"blocks_transfers", worker.kv_blocks_transfers},
             {"blocks_prefix_cache", worker.kv_blocks_prefix_cache},
+            {"blocks_reclaimable", worker.kv_blocks_reclaimable},
             {"block_tokens", worker.kv_block_tokens},
             {"bytes_total", worker.kv_bytes_total}}},
+          {"prefix_cache",
+           {{"lookup_tokens", worker.prefix_lookup_tokens},
+            {"hit_tokens", worker.prefix_hit_tokens},
+            {"evicted_blocks", worker.prefix_evictions}}},
           {"resident_bytes", worker.resident_bytes}};
 }
 
@@ -56,6 +61,12 @@ Json ClusterToJson(const ClusterStatus& cluster, const std::vector<ModelDescript
     json["workers"].push_back(WorkerToJson(worker));
   }
   return json;
+}
+
+// Share of the prompts' tokens that were found in the prefix cache.
+std::string HitRate(const WorkerStatus& worker) {
+  if (worker.prefix_lookup_tokens == 0) return "-";
+  return absl::StrCat(worker.prefix_hit_tokens * 100 / worker.prefix_lookup_tokens, "%");
 }
 
 void PrintTable(const ClusterStatus& cluster, const std::vector<ModelDescription>& models) {
@@ -80,12 +91,12 @@ void PrintTable(const ClusterStatus& cluster, const std::vector<ModelDescription
          absl::StrCat(worker.kv_blocks_total - worker.kv_blocks_free, "/", worker.kv_blocks_total),
          absl::StrCat(worker.kv_blocks_requests, "+", worker.kv_blocks_transfers, "+",
                       worker.kv_blocks_prefix_cache),
-         FormatBytes(worker.kv_bytes_total), FormatBytes(worker.resident_bytes),
+         HitRate(worker), FormatBytes(worker.kv_bytes_total), FormatBytes(worker.resident_bytes),
          absl::StrCat(worker.threads), absl::StrCat(worker.pid), worker.compute});
   }
   std::cout << FormatTable(
       {"WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "PROMPT TOKENS", "KV BLOCKS",
-       "REQ+XFER+CACHE", "KV MEMORY", "RESIDENT", "THREADS", "PID", "COMPUTE"},
+       "REQ+XFER+CACHE", "HITS", "KV MEMORY", "RESIDENT", "THREADS", "PID", "COMPUTE"},
       rows);
 }
 

@@ -164,7 +164,7 @@ struct Load {
   uint64_t steps = 0;
   uint64_t prompt_tokens_computed = 0;
   uint64_t tokens_sampled = 0;
-  sched::StepCosts costs;    // as measured lately
+  sched::StepCosts costs;  // as measured lately
   uint64_t prefix_lookups = 0;
   uint64_t prefix_lookup_tokens = 0;
   uint64_t prefix_hit_tokens = 0;

@@ -9,6 +9,8 @@ namespace baton::engine {
 
 kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
   if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return {};
+  // Every token of the prompt is scored: each has to be computed.
+  if (sequence.spec.sampling.prompt_logprobs.has_value()) return {};
   const auto tokens = static_cast<uint32_t>(sequence.tokens.size());
   // The other end of a hand-off has computed the last token; here somebody has
   // to, for its logits.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sampling/wire.h"
 #include "common/sched/policy.h"
@@ -18,6 +19,7 @@ constexpr int kMostEndpoints = 8;
 constexpr size_t kMostEndpointBytes = 512;
 constexpr size_t kMostRequestIdBytes = 128;
 constexpr size_t kMostTenantBytes = 128;
+constexpr size_t kMostSaltBytes = prefix::kMaxSaltBytes;
 // Longer deadlines are no deadline; keeps the arithmetic away from overflow.
 constexpr uint64_t kMostDeadlineMs = uint64_t{366} * 24 * 3600 * 1000;
 
@@ -109,6 +111,10 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
     return rpc::BadField("tenant", absl::StrCat("must be at most ", kMostTenantBytes, " bytes, is ",
                                                 assign.tenant().size()));
   }
+  if (assign.cache_salt().size() > kMostSaltBytes) {
+    return rpc::BadField("cache_salt", absl::StrCat("must be at most ", kMostSaltBytes,
+                                                    " bytes, is ", assign.cache_salt().size()));
+  }
   BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
   BATON_RETURN_IF_ERROR(CheckHandoff(assign));
   BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign));
@@ -119,6 +125,8 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   spec.handoff_key = assign.handoff_key();
   spec.tenant = assign.tenant();
   spec.priority = std::clamp(assign.priority(), sched::kLowestPriority, sched::kHighestPriority);
+  spec.cache_salt = assign.cache_salt();
+  spec.prefix_cache = !assign.no_prefix_cache();
   if (assign.deadline_ms() > 0 && assign.deadline_ms() < kMostDeadlineMs) {
     spec.deadline = now + absl::Milliseconds(static_cast<int64_t>(assign.deadline_ms()));
   }

@@ -76,6 +76,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Capacity", "chunk-tokens", &options->chunk_tokens, "Prompt tokens per step");
   line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");
+  line.AddChoice("Capacity", "prefix-cache", &options->prefix_cache, {"on", "off"},
+                 "on: KV stays in free blocks, for prompts that begin alike");
 
   line.AddChoice("Scheduling", "policy", &options->policy.name, sched::PolicyNames(),
                  "Which prompts go first: fcfs, first come; srw, shortest remaining work with "

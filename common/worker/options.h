@@ -49,6 +49,7 @@ struct Options {
   uint32_t max_waiting = 1024;
   sched::PolicyOptions policy;
   std::vector<std::string> tenant_weights;  // TENANT=WEIGHT; Complete() puts them into policy
+  std::string prefix_cache = "on";
 
   std::vector<std::string> routers;
   std::string worker_id;  // empty: role-host-pid

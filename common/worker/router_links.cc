@@ -11,8 +11,9 @@
 
 namespace baton::worker {
 
-RouterLinks::RouterLinks(HandoffEnd* handoff, WorkerMetrics* metrics)
-    : handoff_(handoff), metrics_(metrics) {}
+RouterLinks::RouterLinks(HandoffEnd* handoff, WorkerMetrics* metrics,
+                         const prefix::Journal* journal)
+    : handoff_(handoff), metrics_(metrics), journal_(journal) {}
 
 RouterLinks::~RouterLinks() { Stop(absl::ZeroDuration()); }
 
@@ -67,6 +68,8 @@ void RouterLinks::OnStep(const engine::StepOutput& output) {
     handoff_->Ended(end.ref);
     metrics_->CountEnd(end.status.code());
   }
+  // First: who hears of an end knows what it left in the cache.
+  TellPrefixes();
   for (auto& [owner, step] : SplitByOwner(output)) {
     // A stream that is gone has nobody to tell.
     if (const std::shared_ptr<AttachStream> stream = Find(owner)) stream->Push(std::move(step));
@@ -109,6 +112,7 @@ void RouterLinks::Welcomed(uint64_t owner) {
     streams_[owner].welcomed = true;
   }
   TellAttached();
+  TellPrefixes();
 }
 
 void RouterLinks::Closed(uint64_t owner) {
@@ -130,6 +134,23 @@ void RouterLinks::TellAttached() {
   }
   metrics_->SetRouters(count);
   attached_(count);
+}
+
+void RouterLinks::TellPrefixes() {
+  absl::MutexLock order(&prefix_mutex_);
+  const uint64_t version = journal_->version();
+  std::vector<std::pair<std::shared_ptr<AttachStream>, v1::StepOutput>> news;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [owner, attached] : streams_) {
+      if (!attached.welcomed || attached.prefix_version == version) continue;
+      const prefix::Changes changes = journal_->Since(attached.prefix_version);
+      attached.prefix_version = changes.version;
+      news.emplace_back(attached.stream, v1::StepOutput());
+      *news.back().second.add_prefixes() = PrefixMessage(changes);
+    }
+  }
+  for (auto& [stream, step] : news) stream->Push(std::move(step));
 }
 
 std::shared_ptr<AttachStream> RouterLinks::Find(uint64_t owner) {

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/engine/engine.h"
+#include "common/prefix/journal.h"
 #include "common/rpc/credentials.h"
 #include "common/worker/assignment.h"
 #include "common/worker/handoff_end.h"
@@ -25,8 +26,8 @@ namespace baton::worker {
 // router's work to the engine. Thread-safe.
 class RouterLinks final : public engine::Listener, private AssignSink {
  public:
-  // `handoff` and `metrics` must outlive it.
-  RouterLinks(HandoffEnd* handoff, WorkerMetrics* metrics);
+  // All must outlive it; `journal` is told to routers as it changes.
+  RouterLinks(HandoffEnd* handoff, WorkerMetrics* metrics, const prefix::Journal* journal);
   ~RouterLinks() override;
 
   // Connects to every router. `engine` must live until Stop() has returned.
@@ -48,6 +49,7 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   struct Attached {
     std::shared_ptr<AttachStream> stream;
     bool welcomed = false;
+    uint64_t prefix_version = 0;  // of the journal, as told to the router
   };
 
   absl::Status Assign(uint64_t owner, const v1::Assign& assign) override;
@@ -58,10 +60,13 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   void Welcomed(uint64_t owner);
   void Closed(uint64_t owner);
   void TellAttached();
+  // Tells every router what it does not know of the prefix cache yet.
+  void TellPrefixes();
   std::shared_ptr<AttachStream> Find(uint64_t owner);
 
   HandoffEnd* const handoff_;
   WorkerMetrics* const metrics_;
+  const prefix::Journal* const journal_;
   engine::Engine* engine_ = nullptr;
   AssignLimits limits_;
   v1::Hello hello_;
@@ -70,6 +75,8 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   std::vector<std::unique_ptr<RouterLink>> links_;
 
   absl::Mutex tell_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  // Held from reading the journal to pushing what it says: changes stay in order.
+  absl::Mutex prefix_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::Mutex mutex_;
   absl::flat_hash_map<uint64_t, Attached> streams_ ABSL_GUARDED_BY(mutex_);  // by owner
 };

@@ -67,6 +67,7 @@ void AddEnd(const engine::EndOutput& ended, v1::StepOutput* step) {
   end->set_handed_off(ended.handed_off);
   end->set_transport(ended.transport);
   end->set_handoff_bytes(ended.handoff_bytes);
+  end->set_cached_prompt_tokens(ended.cached_prompt_tokens);
 }
 
 }  // namespace
@@ -96,6 +97,14 @@ v1::SequenceEnd RefusedEnd(uint64_t sequence_key, const absl::Status& status) {
   return end;
 }
 
+v1::PrefixChanges PrefixMessage(const prefix::Changes& changes) {
+  v1::PrefixChanges message;
+  message.set_reset(changes.reset);
+  message.mutable_removed()->Add(changes.removed.begin(), changes.removed.end());
+  message.mutable_added()->Add(changes.added.begin(), changes.added.end());
+  return message;
+}
+
 v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
                            uint64_t resident_bytes) {
   v1::WorkerLoad message;
@@ -110,6 +119,10 @@ v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
   message.set_kv_block_tokens(kv::kBlockTokens);
   message.set_kv_bytes_total(uint64_t{load.kv_blocks_total} * layout.BlockBytes());
   message.set_resident_bytes(resident_bytes);
+  message.set_kv_blocks_reclaimable(load.kv_blocks_reclaimable);
+  message.set_prefix_lookup_tokens(load.prefix_lookup_tokens);
+  message.set_prefix_hit_tokens(load.prefix_hit_tokens);
+  message.set_prefix_evictions(load.prefix_evictions);
   return message;
 }
 

@@ -64,6 +64,7 @@ class Worker final {
   metrics::Labels labels_;
   std::unique_ptr<WorkerMetrics> worker_metrics_;
   std::unique_ptr<rpc::Server> server_;
+  prefix::Journal journal_;  // of the engine's prefix cache
   std::unique_ptr<RouterLinks> links_;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Periodic> ticker_;
@@ -110,13 +111,15 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
       engine::HandoffSender * sender,
       handoff_->Prepare(
           {.options = &options_, .layout = layout, .metrics = &metrics_, .labels = labels_}));
-  links_ = std::make_unique<RouterLinks>(handoff_, worker_metrics_.get());
+  links_ = std::make_unique<RouterLinks>(handoff_, worker_metrics_.get(), &journal_);
   engine::Options engine;
   engine.kv_blocks = blocks;
   engine.max_sequences = options_.max_sequences;
   engine.max_waiting = options_.max_waiting;
   engine.chunk_tokens = options_.chunk_tokens;
   engine.policy = options_.policy;
+  engine.prefix_cache = options_.prefix_cache == "on";
+  engine.prefix_journal = &journal_;
   auto timed = std::make_unique<TimedModel>(
       std::move(model), [observer = worker_metrics_.get()](absl::Duration elapsed) {
         observer->ObserveStep(elapsed);

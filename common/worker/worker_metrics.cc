@@ -44,6 +44,18 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
   add("baton_worker_prompt_tokens_total", "Prompt tokens computed", now.prompt_tokens_computed,
       before.prompt_tokens_computed);
   add("baton_worker_tokens_total", "Tokens sampled", now.tokens_sampled, before.tokens_sampled);
+  metrics
+      ->Gauge("baton_worker_kv_blocks_reclaimable", "Blocks that the prefix cache alone holds",
+              labels)
+      .Set(now.kv_blocks_reclaimable);
+  add("baton_worker_prefix_lookups_total", "Prompts looked up in the prefix cache",
+      now.prefix_lookups, before.prefix_lookups);
+  add("baton_worker_prefix_lookup_tokens_total", "Tokens of those prompts",
+      now.prefix_lookup_tokens, before.prefix_lookup_tokens);
+  add("baton_worker_prefix_hit_tokens_total", "Of them, tokens found there", now.prefix_hit_tokens,
+      before.prefix_hit_tokens);
+  add("baton_worker_prefix_evictions_total", "Blocks evicted from the prefix cache",
+      now.prefix_evictions, before.prefix_evictions);
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ def cluster(args: argparse.Namespace):
 
 
 def generate(args: argparse.Namespace, router: str, flags: list[str]) -> list[str]:
-    return [str(args.bin / "baton"), "generate", "--router", router, *flags]
+    # Prompts are repeated here: found in a cache they would measure nothing.
+    return [str(args.bin / "baton"), "generate", "--router", router, "--no-prefix-cache", *flags]
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -25,7 +25,8 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
                   R"({"prompt_ids":[1,2,3],"max_tokens":48,"temperature":0,"ignore_eos":true,
                       "top_k":5,"top_p":0.5,"seed":18446744073709551615,"repetition_penalty":1.1,
                       "logprobs":2,"stop":["a","b"],"stop_token_ids":[7],"path":"split",
-                      "model":"m","request_id":"r","deadline":"1.5s","tenant":"gold","priority":-2})",
+                      "model":"m","request_id":"r","deadline":"1.5s","tenant":"gold","priority":-2,
+                      "cache_salt":"t","prefix_cache":false})",
                   &request)
                   .ok());
   EXPECT_THAT(*request.prompt_ids, ElementsAre(1, 2, 3));
@@ -44,6 +45,8 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
   EXPECT_EQ(request.request_id, "r");
   EXPECT_EQ(request.tenant, "gold");
   EXPECT_EQ(request.priority, -2);
+  EXPECT_EQ(request.cache_salt, "t");
+  EXPECT_FALSE(request.prefix_cache);
   EXPECT_EQ(request.deadline, std::chrono::milliseconds(1500));
 }
 

@@ -23,6 +23,8 @@ Result Answer() {
   result.prefill_worker = "p";
   result.decode_worker = "d";
   result.transport = "tcp";
+  result.handoff_bytes = 4096;
+  result.handoff_cached_tokens = 32;
   return result;
 }
 
@@ -35,7 +37,8 @@ TEST(ResultJson, HasTheDocumentedShapeOnOneLine) {
     "timing_ms": {"queue": 1.0, "prefill": 2.0, "transfer": 3.0, "first_token": 4.0,
                   "decode": 5.0, "total": 6.0},
     "itl_ms": {"p50": 15.0, "p99": 19.9, "max": 20.0},
-    "path": {"prefill_worker": "p", "decode_worker": "d", "transport": "tcp"}})"));
+    "path": {"prefill_worker": "p", "decode_worker": "d", "transport": "tcp",
+             "handoff_bytes": 4096, "handoff_cached_tokens": 32, "reason": ""}})"));
 }
 
 TEST(ResultJson, LogprobsComeWhenThereAreSome) {

@@ -24,7 +24,8 @@ def cluster(command, folder, *flags):
 
 
 def ask(router, ids, path):
-    request = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", "8", "--temperature", "0", "--json"]
+    request = ["--prompt-ids", ",".join(map(str, ids)), "--max-tokens", "8", "--temperature", "0", "--json",
+               "--no-prefix-cache"]  # the same prompt every time
     out = subprocess.run([BIN / "baton", "generate", "--router", router, "--path", path, *request],
                          check=True, capture_output=True, text=True)
     return json.loads(out.stdout)["timing_ms"]

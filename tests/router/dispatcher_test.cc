@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "tests/router/fakes.h"
 
@@ -33,10 +34,15 @@ class Step {
   v1::SequenceTokens& last() {
     return *message_.mutable_step()->mutable_tokens(message_.step().tokens_size() - 1);
   }
-  Step& End(uint64_t key, v1::FinishReason reason) {
+  Step& AddPrefix(uint64_t digest) {
+    message_.mutable_step()->add_prefixes()->add_added(digest);
+    return *this;
+  }
+  Step& End(uint64_t key, v1::FinishReason reason, uint32_t cached = 0) {
     v1::SequenceEnd* end = message_.mutable_step()->add_ends();
     end->set_sequence_key(key);
     end->set_reason(reason);
+    end->set_cached_prompt_tokens(cached);
     return *this;
   }
   Step& Fail(uint64_t key, Code code, const std::string& why) {
@@ -46,10 +52,11 @@ class Step {
     end->set_message(why);
     return *this;
   }
-  Step& HandedOff(uint64_t key) {
+  Step& HandedOff(uint64_t key, uint64_t bytes = 0) {
     End(key, v1::FINISH_REASON_UNSPECIFIED);
     v1::SequenceEnd* end = message_.mutable_step()->mutable_ends(message_.step().ends_size() - 1);
     end->set_handed_off(true);
+    end->set_handoff_bytes(bytes);
     end->set_transport("shm");
     return *this;
   }
@@ -171,6 +178,68 @@ TEST_F(DispatcherTest, SplitAsksTheDecodeWorkerFirstAndThePrefillWorkerOnceItAcc
   EXPECT_EQ(prefill.stop_token_ids(0), FakeTokenizer::kEnd);
   Accept(kD, decode.sequence_key());
   EXPECT_EQ(p->assigns.size(), 1u);  // once
+}
+
+// Both workers look the prompt up under the same salt.
+TEST_F(DispatcherTest, BothWorkersHearHowPrefixesAreShared) {
+  ValidatedRequest request = Request();
+  request.cache_salt = "tenant";
+  request.prefix_cache = false;
+  const Split s = StartSplit(request);
+  for (const auto& link : {s.p, s.d}) {
+    EXPECT_EQ(link->assigns[0].cache_salt(), "tenant");
+    EXPECT_TRUE(link->assigns[0].no_prefix_cache());
+  }
+}
+
+// Converted KV is no KV of the decode worker's own: it stays out of its cache.
+TEST_F(DispatcherTest, DecodeWorkerOfAMixedPairCachesNothing) {
+  const auto mixed = [](v1::WorkerMessage hello, const char* type) {
+    hello.mutable_hello()->set_numerics_id(type);
+    hello.mutable_hello()->set_compute_id("c");
+    hello.mutable_hello()->set_kv_type(type);
+    hello.mutable_hello()->set_kv_convertible(true);
+    return hello;
+  };
+  const auto p = Attach(kP, mixed(MakeHello("p", v1::WORKER_ROLE_PREFILL), "bf16"));
+  const auto d = Attach(kD, mixed(MakeHello("d", v1::WORKER_ROLE_DECODE), "int8"));
+  Submit(Request());
+  ASSERT_EQ(d->assigns.size(), 1u);
+  EXPECT_TRUE(d->assigns[0].no_prefix_cache());
+  Accept(kD, d->assigns[0].sequence_key());
+  ASSERT_EQ(p->assigns.size(), 1u);
+  EXPECT_FALSE(p->assigns[0].no_prefix_cache());
+}
+
+// Digests come with the step that ends a sequence; the next round of the
+// conversation finds them, and its ledger says why it was not split.
+TEST_F(DispatcherTest, NextRoundRunsWhereTheConversationIs) {
+  AttachPrefill();
+  const auto d = AttachDecode();
+  ValidatedRequest request = Request();
+  request.prompt = std::vector<TokenId>(100, 7);
+  request.prefix = prefix::DigestChain("", request.prompt);
+  Step step;
+  for (const uint64_t digest : request.prefix) step.AddPrefix(digest);
+  Say(kD, step);
+  const auto client = Submit(request);
+  ASSERT_EQ(d->assigns.size(), 1u);
+  EXPECT_EQ(d->assigns[0].role(), v1::Assign::ROLE_WHOLE);
+  const uint64_t key = d->assigns[0].sequence_key();
+  Say(kD, Step().Started(key, 0, 96).Tokens(key, 0, {'A'}).End(key, v1::FINISH_REASON_STOP));
+  ASSERT_EQ(client->finished.size(), 1u);
+  EXPECT_EQ(client->finished[0].usage().cached_prompt_tokens(), 96u);
+  EXPECT_EQ(client->finished[0].route().reason(), "mostly_cached");
+}
+
+TEST_F(DispatcherTest, LedgerSaysWhatTravelledAndWhatDidNot) {
+  const Split s = StartSplit();
+  Say(kP, Step().Started(s.p_key).Tokens(s.p_key, 0, {'A'}).HandedOff(s.p_key, 4096));
+  Say(kD, Step().Tokens(s.d_key, 1, {'B'}).End(s.d_key, v1::FINISH_REASON_STOP, 64));
+  ASSERT_EQ(s.client->finished.size(), 1u);
+  EXPECT_EQ(s.client->finished[0].route().handoff_bytes(), 4096u);
+  EXPECT_EQ(s.client->finished[0].route().handoff_cached_tokens(), 64u);
+  EXPECT_EQ(s.client->finished[0].route().reason(), "");
 }
 
 TEST_F(DispatcherTest, FirstTokenGoesToTheClientBeforeTheHandOff) {

@@ -83,10 +83,10 @@ TEST_F(PairingTest, BlocksThatOthersHoldCountAndCachedOnesDoNot) {
   v1::Heartbeat beat;
   *beat.mutable_load() = d.load;
   beat.mutable_load()->set_kv_blocks_free(5);
-  beat.mutable_load()->set_kv_blocks_prefix_cache(10);
+  beat.mutable_load()->set_kv_blocks_reclaimable(10);
   directory_.Heartbeat(d, beat);
   EXPECT_EQ(Choose().outcome, kRun);
-  beat.mutable_load()->set_kv_blocks_prefix_cache(4);
+  beat.mutable_load()->set_kv_blocks_reclaimable(4);
   directory_.Heartbeat(d, beat);
   EXPECT_EQ(Choose().outcome, kBusy);
 }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "tests/router/fakes.h"
 
@@ -66,6 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "is 5; it must be -4 to 4"},
         Refused{"priority_low", [](R& r) { r.set_priority(-2147483647); }, "priority",
                 "is -2147483647"},
+        Refused{"cache_salt", [](R& r) { r.set_cache_salt(std::string(129, 'x')); }, "cache_salt",
+                "has 129 bytes; the limit is 128"},
         Refused{"path", [](R& r) { r.set_path(static_cast<v1::Path>(7)); }, "path", "is 7"}),
     [](const auto& test) { return test.param.name; });
 
@@ -183,12 +186,30 @@ TEST(Validation, FillsInDefaults) {
   EXPECT_NE(request->sampling.seed(), Validate(Valid(), *MakeTextModel())->sampling.seed());
 }
 
+// The router names a prefix as workers do, under the tenant's salt.
+TEST(Validation, NamesThePromptsPrefixesUnlessCachesAreNotToBeUsed) {
+  v1::GenerateRequest request = Valid();
+  request.set_prompt(std::string(70, 'x'));
+  const auto plain = Validate(request, *MakeTextModel());
+  request.set_cache_salt("org_1");
+  const auto salted = Validate(request, *MakeTextModel());
+  request.set_no_prefix_cache(true);
+  const auto none = Validate(request, *MakeTextModel());
+  EXPECT_EQ(plain->prefix, prefix::DigestChain("", plain->prompt));
+  EXPECT_EQ(plain->prefix.size(), 2u);
+  EXPECT_EQ(salted->prefix, prefix::DigestChain("org_1", plain->prompt));
+  EXPECT_EQ(salted->cache_salt, "org_1");
+  EXPECT_TRUE(none->prefix.empty());
+  EXPECT_FALSE(none->prefix_cache);
+}
+
 TEST(Validation, TakesEveryLimitItself) {
   v1::GenerateRequest request = Valid();
   request.set_model("toy");
   request.set_request_id(std::string(128, 'x'));
   request.set_tenant(std::string(128, 't'));
   request.set_priority(-4);
+  request.set_cache_salt(std::string(128, 'x'));
   request.mutable_sampling()->set_temperature(100);
   request.mutable_sampling()->set_top_p(1e-4f);
   request.mutable_sampling()->set_top_k(2147483647);

@@ -19,7 +19,7 @@ struct Case {
   kv::KvType kv_type;
 };
 
-class PrefixModelTest : public testing::TestWithParam<Case> {
+class PrefixModelTest : public ::testing::TestWithParam<Case> {
  protected:
   std::unique_ptr<model::Model> Load() {
     auto checkpoint = checkpoint::OpenCheckpoint(GetParam().demo ? baton::testing::DemoModel()
@@ -78,11 +78,11 @@ class PrefixModelTest : public testing::TestWithParam<Case> {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, PrefixModelTest,
-    testing::Values(Case{"GlmFast", false, model::Precision::kFast, kv::KvType::kBf16},
-                    Case{"GlmFastF32", false, model::Precision::kFast, kv::KvType::kF32},
-                    Case{"GlmExact", false, model::Precision::kExact, kv::KvType::kF32},
-                    Case{"SmolLm2Fast", true, model::Precision::kFast, kv::KvType::kBf16},
-                    Case{"SmolLm2Exact", true, model::Precision::kExact, kv::KvType::kF32}),
+    ::testing::Values(Case{"GlmFast", false, model::Precision::kFast, kv::KvType::kBf16},
+                      Case{"GlmFastF32", false, model::Precision::kFast, kv::KvType::kF32},
+                      Case{"GlmExact", false, model::Precision::kExact, kv::KvType::kF32},
+                      Case{"SmolLm2Fast", true, model::Precision::kFast, kv::KvType::kBf16},
+                      Case{"SmolLm2Exact", true, model::Precision::kExact, kv::KvType::kF32}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(PrefixModelTest, SharedPrefixesGiveTheBitsOfALoneColdRunOnEveryPath) {

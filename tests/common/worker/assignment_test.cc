@@ -30,6 +30,8 @@ v1::Assign GoodAssign() {
   assign.add_stop_token_ids(2);
   assign.set_role(v1::Assign::ROLE_PREFILL);
   assign.set_handoff_key(std::string(16, 'k'));
+  assign.set_cache_salt("tenant");
+  assign.set_no_prefix_cache(true);
   v1::HandoffEndpoint* endpoint = assign.add_handoff_endpoints();
   endpoint->set_transport("tcp");
   endpoint->set_address("127.0.0.1:1");
@@ -58,6 +60,8 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   EXPECT_EQ(spec->handoff_key, std::string(16, 'k'));
   EXPECT_EQ(spec->tenant, "gold");
   EXPECT_EQ(spec->priority, -3);
+  EXPECT_EQ(spec->cache_salt, "tenant");
+  EXPECT_FALSE(spec->prefix_cache);
 }
 
 TEST(SpecFromAssign, AbsentDeadlineIsNone) {
@@ -80,6 +84,7 @@ TEST(SpecFromAssign, RefusalNamesTheField) {
       {"role", [](auto& a) { a.set_role(v1::Assign::ROLE_DECODE); }},
       {"role", [](auto& a) { a.set_role(static_cast<v1::Assign::Role>(77)); }},
       {"request_id", [](auto& a) { a.set_request_id(std::string(129, 'x')); }},
+      {"cache_salt", [](auto& a) { a.set_cache_salt(std::string(129, 'x')); }},
       {"prompt_ids", [](auto& a) { a.clear_prompt_ids(); }},
       {"prompt_ids", [](auto& a) { a.set_prompt_ids(1, 1000); }},
       {"max_tokens", [](auto& a) { a.set_max_tokens(0); }},

@@ -75,6 +75,14 @@ TEST(SplitByOwner, EndsCarryStatusOrReason) {
   EXPECT_TRUE(parsed.ParseFromString(step.SerializeAsString()));
 }
 
+TEST(PrefixMessage, CarriesEveryChange) {
+  const v1::PrefixChanges message =
+      PrefixMessage({.reset = true, .added = {1, 2}, .removed = {3}, .version = 9});
+  EXPECT_TRUE(message.reset());
+  EXPECT_EQ(message.added_size(), 2);
+  EXPECT_EQ(message.removed(0), 3u);
+}
+
 TEST(LoadMessage, BytesFollowFromTheLayout) {
   kv::KvLayout layout;
   layout.layers = 2;
@@ -83,11 +91,15 @@ TEST(LoadMessage, BytesFollowFromTheLayout) {
   engine::Load load;
   load.kv_blocks_total = 10;
   load.kv_blocks_free = 4;
+  load.kv_blocks_reclaimable = 3;
+  load.prefix_hit_tokens = 96;
   const v1::WorkerLoad message = LoadMessage(load, layout, 77);
   EXPECT_EQ(message.kv_bytes_total(), 10 * layout.BlockBytes());
   EXPECT_EQ(message.kv_block_tokens(), 32);
   EXPECT_EQ(message.kv_blocks_free(), 4);
   EXPECT_EQ(message.resident_bytes(), 77);
+  EXPECT_EQ(message.kv_blocks_reclaimable(), 3);
+  EXPECT_EQ(message.prefix_hit_tokens(), 96);
 }
 
 }  // namespace
