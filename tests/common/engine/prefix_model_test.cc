@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"GlmExact", false, model::Precision::kExact, kv::KvType::kF32},
                       Case{"SmolLm2Fast", true, model::Precision::kFast, kv::KvType::kBf16},
                       Case{"SmolLm2Exact", true, model::Precision::kExact, kv::KvType::kF32}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& instance) { return instance.param.name; });
 
 TEST_P(PrefixModelTest, SharedPrefixesGiveTheBitsOfALoneColdRunOnEveryPath) {
   if (GetParam().demo) BATON_NEED_DATA(baton::testing::DemoModel());

@@ -150,6 +150,18 @@ TEST_F(PrefixTest, RequestThatOptsOutTakesAndLeavesNothing) {
   EXPECT_EQ(engine_->load().prefix_lookups, 1u);
 }
 
+// Every token of its prompt is scored, so every one is computed.
+TEST_F(PrefixTest, PromptThatIsScoredTakesNothingFromTheCache) {
+  Start(PoolOf(64));
+  SequenceSpec spec = MakeSpec(++key_, Random(200), 3);
+  Run(spec);
+  spec.ref.key = ++key_;
+  spec.sampling.prompt_logprobs = 1;
+  const Heard heard = Run(spec);
+  EXPECT_EQ(heard.cached, 0u);
+  EXPECT_EQ(heard.prompt_logprobs.size(), 199u);
+}
+
 TEST_F(PrefixTest, EngineWithoutACacheKeepsNoBlock) {
   Options options = PoolOf(64);
   options.prefix_cache = false;
