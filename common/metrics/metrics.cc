@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/metrics/metrics.h"
 
-#include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
 
 #include <mutex>
 
+#include "absl/strings/str_cat.h"
 #include "common/metrics/process.h"
+#include "common/metrics/scrape_server.h"
 
 namespace baton::metrics {
 
-// Refreshes live gauges, then hands out the registry. What prometheus-cpp's
-// exposer scrapes.
-struct Metrics::Impl final : public prometheus::Collectable {
-  std::vector<prometheus::MetricFamily> Collect() const override {
+struct Metrics::Impl final {
+  // Refreshes live gauges, then reads the registry. The server's threads.
+  std::string Text() const {
     std::vector<std::function<void()>> callbacks;
     {
       const std::lock_guard lock(mutex);
       callbacks = refreshers;
     }
     for (const auto& refresh : callbacks) refresh();
-    return registry->Collect();
+    return prometheus::TextSerializer().Serialize(registry->Collect());
   }
 
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   mutable std::mutex mutex;
   std::vector<std::function<void()>> refreshers;
-  std::unique_ptr<prometheus::Exposer> exposer;
-  int port = 0;
+  std::unique_ptr<ScrapeServer> server;  // last: calls Text
 };
 
-Metrics::Metrics() : impl_(std::make_shared<Impl>()) {}
+Metrics::Metrics() : impl_(std::make_unique<Impl>()) {}
 Metrics::~Metrics() = default;
 
 prometheus::Counter& Metrics::Counter(const std::string& name, const std::string& help,
@@ -57,23 +56,19 @@ void Metrics::OnScrape(std::function<void()> refresh) {
   impl_->refreshers.push_back(std::move(refresh));
 }
 
-std::string Metrics::Text() { return prometheus::TextSerializer().Serialize(impl_->Collect()); }
+std::string Metrics::Text() { return impl_->Text(); }
 
 absl::Status Metrics::Serve(const std::string& address) {
-  try {
-    // One thread: a scrape is short, and these machines have few cores.
-    impl_->exposer = std::make_unique<prometheus::Exposer>(address, 1);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError("metrics cannot listen on " + address + " (" + error.what() +
-                                  "); choose another --metrics-listen");
+  auto server = ScrapeServer::Start(address, [impl = impl_.get()] { return impl->Text(); });
+  if (!server.ok()) {
+    return absl::Status(server.status().code(), absl::StrCat("metrics: ", server.status().message(),
+                                                             "; choose another --metrics-listen"));
   }
-  impl_->exposer->RegisterCollectable(impl_);
-  const std::vector<int> ports = impl_->exposer->GetListeningPorts();
-  impl_->port = ports.empty() ? 0 : ports.front();
+  impl_->server = *std::move(server);
   return absl::OkStatus();
 }
 
-int Metrics::port() const { return impl_->port; }
+int Metrics::port() const { return impl_->server == nullptr ? 0 : impl_->server->port(); }
 
 void Metrics::AddProcessMetrics() {
   auto& resident = Gauge("process_resident_memory_bytes", "Resident memory");

@@ -38,7 +38,8 @@ class Metrics final {
   // Text exposition, as a scrape would get it; for tests.
   std::string Text();
 
-  // Serves /metrics on HOST:PORT. UNAVAILABLE names an address that is taken.
+  // Serves /metrics on HOST:PORT. UNAVAILABLE names an address that is taken,
+  // INVALID_ARGUMENT one that is none.
   absl::Status Serve(const std::string& address);
   int port() const;  // of Serve; 0 before
 
@@ -47,7 +48,7 @@ class Metrics final {
 
  private:
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // shared with the exposer
+  std::unique_ptr<Impl> impl_;
 };
 
 // Bucket bounds: seconds from 1 ms to 120 s.

@@ -6,16 +6,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <memory>
+
 namespace baton::metrics {
 namespace {
 
-std::string Scrape(int port) {
+int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return "";
+  return connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? fd : -1;
+}
+
+std::string Scrape(int port) {
+  const int fd = Connect(port);
+  if (fd < 0) return "";
   const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
   EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string response;
@@ -54,6 +62,27 @@ TEST(Metrics, ServesLiveValuesOverHttp) {
   const std::string second = Scrape(metrics.port());
   EXPECT_NE(second.find("baton_test_live 2"), std::string::npos) << second;
   EXPECT_NE(second.find("process_resident_memory_bytes"), std::string::npos);
+}
+
+TEST(Metrics, StopsSoonWhileAClientSaysNothing) {
+  auto metrics = std::make_unique<Metrics>();
+  ASSERT_TRUE(metrics->Serve("127.0.0.1:0").ok());
+  const int silent = Connect(metrics->port());
+  ASSERT_GE(silent, 0);
+  EXPECT_NE(Scrape(metrics->port()), "");
+  const auto begin = std::chrono::steady_clock::now();
+  metrics.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  close(silent);
+}
+
+TEST(Metrics, RefusesWhatIsNoAddress) {
+  Metrics metrics;
+  for (const char* address : {"", "localhost", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:9x"}) {
+    const absl::Status status = metrics.Serve(address);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_NE(std::string(status.message()).find("--metrics-listen"), std::string::npos) << status;
+  }
 }
 
 TEST(Metrics, NamesAnAddressThatIsTaken) {
