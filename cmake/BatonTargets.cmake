@@ -37,13 +37,16 @@ function(baton_binary name)
 endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
-# Labels: unit (a minute in all), integration, bench, gpu. Unit tests of the
-# folders in BATON_CORE_FOLDERS, where threads meet and gRPC is not known, are
-# "core" as well: they also run under TSan. Targets unit_tests and core_tests
-# build them.
-set(BATON_CORE_FOLDERS "tests/common/(base|cores|engine|kv|sampling|sched|transport)(/|$)")
-add_custom_target(unit_tests)
-add_custom_target(core_tests)
+# Labels: unit (a minute in all), integration, bench, gpu. Unit tests of some
+# folders have a second one: "core", where threads meet and gRPC is not known,
+# runs under TSan as well; "numeric", whose results the optimizer could change,
+# runs in release builds even where all tests run under ASan. A target per
+# label, such as unit_tests, builds its tests.
+set(BATON_CORE_TESTS "tests/common/(base|cores|engine|kv|sampling|sched|transport)(/|$)")
+set(BATON_NUMERIC_TESTS "tests/(kernels|common/model|common/sampling)(/|$)")
+foreach(label IN ITEMS unit core numeric integration bench)
+  add_custom_target(${label}_tests)
+endforeach()
 
 function(baton_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
@@ -68,11 +71,15 @@ function(baton_test name)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set(labels ${ARG_LABEL})
   if(ARG_LABEL STREQUAL "unit")
-    add_dependencies(unit_tests ${name})
-    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_CORE_FOLDERS} OR name STREQUAL "thread_pool_test")
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_CORE_TESTS} OR name STREQUAL "thread_pool_test")
       list(APPEND labels core)
-      add_dependencies(core_tests ${name})
+    endif()
+    if(CMAKE_CURRENT_SOURCE_DIR MATCHES ${BATON_NUMERIC_TESTS})
+      list(APPEND labels numeric)
     endif()
   endif()
+  foreach(label IN LISTS labels)
+    add_dependencies(${label}_tests ${name})
+  endforeach()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

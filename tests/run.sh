@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Sets up everything and passes the tests. What runs, in order: formatting,
-# include directions and scripts; the release build with all tests; the unit
-# tests again under ASan+UBSan, and the core's under TSan.
+# include directions and scripts; in the release build the tests that depend on
+# its numbers and those of whole processes; all unit tests under ASan+UBSan, and
+# the core's under TSan.
 # shellcheck source=deploy/local/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/local/lib.sh"
 
@@ -10,7 +11,7 @@ usage() {
   cat <<'HELP'
 Usage: tests/run.sh [--quick] [--require-data] [--tidy]
 
-  --quick         release build and unit tests only
+  --quick         all unit tests in the release build, nothing else
   --require-data  a test that lacks its data fails instead of being skipped
   --tidy          clang-tidy over all sources as well (about 10 minutes)
 HELP
@@ -74,9 +75,13 @@ run_tidy() {
 ensure_packages
 mkdir -p "$results"
 [ -n "$quick" ] || timed "Checking formatting, include directions and scripts" check_sources
-timed "Building (release)" build_preset release
-timed "Unit tests" run_ctest release unit -L unit -j "$(nproc)"
-if [ -z "$quick" ]; then
+if [ -n "$quick" ]; then
+  timed "Building (release)" build_preset release
+  timed "Unit tests" run_ctest release unit -L unit -j "$(nproc)"
+else
+  timed "Building (release)" build_preset release baton baton-router baton-prefill-worker \
+    baton-decode-worker numeric_tests integration_tests bench_tests
+  timed "Tests of numbers" run_ctest release numeric -L numeric -j "$(nproc)"
   fetch_demo_model || say "    no demo model: tests that need it are skipped"
   timed "Integration tests" run_ctest release integration -L integration
   timed "Building with ASan+UBSan" build_preset asan-ubsan unit_tests
