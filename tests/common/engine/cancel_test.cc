@@ -174,7 +174,8 @@ TEST(Deadline, PassesWhileQueuedComputingAndDecoding) {
   const auto engine = MakeEngine({.delay_per_step = absl::Milliseconds(5)}, options, &recorder);
   const auto submit = [&](uint64_t key, size_t prompt, uint32_t max_tokens) {
     SequenceSpec spec = MakeSpec(key, std::vector<TokenId>(prompt, 1), max_tokens);
-    spec.deadline = absl::Now() + absl::Milliseconds(100);
+    // The first one goes last: until then the third has no seat.
+    spec.deadline = absl::Now() + absl::Milliseconds(key == 1 ? 250 : 100);
     engine->Submit(spec);
   };
   submit(1, 1, 4000);
