@@ -6,10 +6,12 @@
 
 #include <charconv>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 
 namespace baton::metrics {
 namespace {
@@ -25,18 +27,16 @@ struct Address {
 };
 
 absl::StatusOr<Address> Parse(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const char* const end = text.data() + text.size();
+  std::optional<HostPort> parts = SplitHostPort(text);
   Address address;
-  const char* const digits = text.data() + (colon == std::string::npos ? text.size() : colon + 1);
-  const auto [rest, error] = std::from_chars(digits, end, address.port);
-  if (error != std::errc() || rest != end || address.port < 0 || address.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT"));
+  bool valid = parts.has_value();
+  if (valid) {
+    const char* const end = parts->port.data() + parts->port.size();
+    const auto [rest, error] = std::from_chars(parts->port.data(), end, address.port);
+    valid = error == std::errc() && rest == end && address.port >= 0 && address.port <= 65535;
   }
-  address.host = text.substr(0, colon);
-  if (address.host.size() > 2 && address.host.front() == '[' && address.host.back() == ']') {
-    address.host = address.host.substr(1, address.host.size() - 2);
-  }
+  if (!valid) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not HOST:PORT"));
+  address.host = std::move(parts->host);
   return address;
 }
 

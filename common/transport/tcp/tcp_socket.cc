@@ -11,9 +11,11 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 
 namespace baton::transport {
@@ -30,19 +32,15 @@ struct Resolved {
 };
 
 absl::StatusOr<Resolved> Resolve(const std::string& host_port, int flags) {
-  const size_t colon = host_port.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == host_port.size()) {
+  const std::optional<HostPort> parts = SplitHostPort(host_port);
+  if (!parts || parts->host.empty() || parts->port.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("not HOST:PORT: ", host_port));
-  }
-  std::string host = host_port.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), host_port.c_str() + colon + 1, &hints, &found);
+  const int error = getaddrinfo(parts->host.c_str(), parts->port.c_str(), &hints, &found);
   if (error != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot resolve ", host_port, ": ", gai_strerror(error)));
