@@ -244,6 +244,11 @@ void FillFinished(const v1::Finished& finished, Result* result) {
   result->path_reason = finished.route().reason();
   result->handoff_bytes = finished.route().handoff_bytes();
   result->handoff_cached_tokens = finished.route().handoff_cached_tokens();
+  result->predicted_split = finished.route().predicted_split();
+  result->predicted_local = finished.route().predicted_local();
+  const v1::Scheduling& scheduling = finished.scheduling();
+  result->scheduling = {scheduling.preemptions(), scheduling.recomputed_tokens(),
+                        scheduling.swapped_bytes(), scheduling.preempted()};
 }
 
 WorkerStatus FromProto(const v1::WorkerInfo& worker) {
@@ -273,6 +278,14 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
   status.prefix_evictions = load.prefix_evictions();
   status.kv_bytes_total = load.kv_bytes_total();
   status.resident_bytes = load.resident_bytes();
+  status.steps = load.steps();
+  status.prompt_tokens = load.prompt_tokens();
+  status.tokens = load.tokens();
+  status.preemptions = load.preemptions();
+  status.recomputed_tokens = load.recomputed_tokens();
+  status.swapped_bytes = load.swapped_bytes();
+  status.swap_bytes_used = load.swap_bytes_used();
+  status.swap_bytes_total = load.swap_bytes_total();
   return status;
 }
 

@@ -8,11 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/rpc/status.h"
+#include "router/prediction.h"
 
 namespace baton::router {
 namespace {
 
 constexpr absl::Duration kStallCheck = absl::Milliseconds(250);
+// What a prompt token is taken to cost until a worker has measured it.
+constexpr absl::Duration kTokenAtFirst = absl::Microseconds(500);
 
 std::string RandomHandoffKey() {
   std::random_device device;
@@ -27,7 +30,11 @@ std::string RandomHandoffKey() {
 }  // namespace
 
 Dispatcher::Dispatcher(DispatcherOptions options, ModelSlot* model, RouterMetrics* metrics)
-    : options_(std::move(options)), model_(model), metrics_(metrics), queue_(options_.queue) {}
+    : options_(std::move(options)),
+      model_(model),
+      metrics_(metrics),
+      queue_(options_.queue),
+      policy_(*sched::MakePolicy(options_.policy)) {}
 
 void Dispatcher::Submit(Submission submission, absl::Time now) {
   Request& request = requests_[submission.key];
@@ -38,6 +45,7 @@ void Dispatcher::Submit(Submission submission, absl::Time now) {
   request.arrival = submission.arrival;
   request.deadline = submission.deadline;
   if (request.spec->time_limit) request.time_end = request.arrival + *request.spec->time_limit;
+  policy_->Join(request.spec->tenant);
   if (draining_) {
     const auto status =
         rpc::Retry(absl::StatusCode::kUnavailable, "this router is shutting down; ask another",
@@ -64,34 +72,45 @@ void Dispatcher::Cancel(RequestKey key, absl::Time now) {
   Pump(now);
 }
 
-// First come, first served: a request that waits for room keeps those behind
-// it waiting, or long ones would starve. One that waits for a worker of a role
-// that is absent keeps nobody.
+// A request that waits for room keeps those behind it waiting, or long ones
+// would starve. One that waits for a worker of a role that is absent keeps
+// nobody.
 void Dispatcher::Pump(absl::Time now) {
-  const auto& waiting = queue_.waiting();
-  for (auto next = waiting.begin(); next != waiting.end();) {
-    Request& request = requests_.at((next++)->first);  // which leaves the queue, if any does
-    const Need need{request.spec->prompt.size(), request.spec->max_tokens, request.spec->path,
-                    options_.transport, request.spec->prefix};
-    const Pairing pairing = ChoosePair(directory_.Attached(), need);
-    if (pairing.outcome == Pairing::Outcome::kRun) {
-      Start(request, pairing, now);
-    } else if (pairing.outcome == Pairing::Outcome::kImpossible) {
-      End(request, rpc::BadField("stop.max_tokens", pairing.detail), now);
-    } else if (pairing.outcome == Pairing::Outcome::kBusy) {
-      request.missing_since.reset();
-      break;
-    } else {
-      if (!request.missing_since.has_value()) request.missing_since = now;
-      const absl::Time give_up = *request.missing_since + options_.pair_wait;
-      Arm(give_up);
-      if (give_up <= now) {
-        End(request, rpc::Retry(absl::StatusCode::kUnavailable, pairing.detail, absl::Seconds(1)),
-            now);
-      }
-    }
+  for (const RequestKey key : ServiceOrder(now)) {
+    if (!TryStart(requests_.at(key), now)) break;
   }
   SetGauges();
+}
+
+bool Dispatcher::TryStart(Request& request, absl::Time now) {
+  const Need need{request.spec->prompt.size(),
+                  request.spec->max_tokens,
+                  request.spec->path,
+                  options_.transport,
+                  request.spec->prefix,
+                  options_.local_stall,
+                  handoff_};
+  const Pairing pairing = ChoosePair(directory_.Attached(), need);
+  switch (pairing.outcome) {
+    case Pairing::Outcome::kRun:
+      Start(request, pairing, now);
+      return true;
+    case Pairing::Outcome::kImpossible:
+      End(request, rpc::BadField("stop.max_tokens", pairing.detail), now);
+      return true;
+    case Pairing::Outcome::kBusy:
+      request.missing_since.reset();
+      return false;
+    case Pairing::Outcome::kMissing:
+      break;
+  }
+  if (!request.missing_since.has_value()) request.missing_since = now;
+  const absl::Time give_up = *request.missing_since + options_.pair_wait;
+  Arm(give_up);
+  if (give_up <= now) {
+    End(request, rpc::Retry(absl::StatusCode::kUnavailable, pairing.detail, absl::Seconds(1)), now);
+  }
+  return true;
 }
 
 void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now) {
@@ -101,15 +120,19 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   const uint64_t prompt = request.spec->prompt.size();
   Generation::Route route;
   route.decode_worker = pairing.decode->id();
+  route.reason = pairing.reason;
+  route.predicted_split = absl::ToDoubleMilliseconds(pairing.predicted_split);
+  route.predicted_local = absl::ToDoubleMilliseconds(pairing.predicted_local);
   if (split) route.prefill_worker = pairing.prefill->id();
-  route.reason = pairing.fallback;
   request.generation = std::make_unique<Generation>(request.spec, request.model, request.arrival,
                                                     std::move(route), metrics_);
-  request.decode_key =
-      directory_.Assign(*pairing.decode, request.key, prompt + request.spec->max_tokens,
-                        split ? 0 : pairing.compute_tokens);
+  // What it grows by later is the worker's affair: see Heartbeat.kv_credit_blocks.
+  request.decode_key = directory_.Assign(*pairing.decode, request.key, prompt + 1,
+                                         split ? 0 : pairing.compute_tokens);
+  request.started = now;
   metrics_->PromptTokens(prompt);
   if (!pairing.fallback.empty()) metrics_->Fallback(pairing.fallback);
+  metrics_->Path(split ? "split" : "local", pairing.reason);
   if (!split) {
     request.state = State::kRunning;
     return SendAssign(request, request.decode_key, v1::Assign::ROLE_WHOLE, now);
@@ -150,6 +173,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   // neither is to be taken for the other.
   const bool foreign = request.converted && role == v1::Assign::ROLE_DECODE;
   assign->set_no_prefix_cache(!request.spec->prefix_cache || foreign);
+  assign->set_converted_kv(foreign);
   if (role == v1::Assign::ROLE_PREFILL) {
     assign->mutable_handoff_endpoints()->Add(request.endpoints.begin(), request.endpoints.end());
   }
@@ -185,6 +209,8 @@ void Dispatcher::End(Request& request, const absl::Status& status, absl::Time no
                             {"detail", std::string(status.message())},
                             {"prompt_tokens", request.spec->prompt.size()},
                             {"total_ms", absl::ToDoubleMilliseconds(now - request.arrival)}});
+  Charge(request, now);
+  policy_->Leave(request.spec->tenant);
   if (request.state == State::kReserving) {  // the prefill worker knows nothing of it yet
     directory_.Release(std::exchange(request.prefill_key, 0));
   }
@@ -195,6 +221,72 @@ void Dispatcher::End(Request& request, const absl::Status& status, absl::Time no
   Arm(now + kStallCheck);
   queue_.Remove(request.key);
   requests_.erase(request.key);
+}
+
+// For prompt and blocks, by what they take of the decode worker's pool and of a
+// prompt's time; what was never started costs nothing.
+void Dispatcher::Charge(const Request& request, absl::Time now) {
+  if (!policy_->charges() || request.state == State::kQueued) return;
+  const Assignment* assignment = directory_.FindAssignment(request.decode_key);
+  sched::Usage usage{.compute = JobOf(request, FastestCosts()).work};
+  if (assignment != nullptr) {
+    const uint64_t pool = directory_.Find(assignment->worker)->load.kv_blocks_total();
+    if (pool > 0) {
+      usage.pool_seconds = static_cast<double>(assignment->blocks) / static_cast<double>(pool) *
+                           absl::ToDoubleSeconds(now - request.started);
+    }
+  }
+  policy_->Charge(request.spec->tenant, usage);
+}
+
+// Of the worker that is through a prompt soonest; none before the first measurement.
+sched::StepCosts Dispatcher::FastestCosts() const {
+  sched::StepCosts fastest;
+  absl::Duration least = absl::InfiniteDuration();
+  for (const Worker* worker : directory_.Attached()) {
+    const auto time = PromptTime(*worker, 0, kChunkTokens);
+    if (!time || *time >= least) continue;
+    least = *time;
+    fastest = CostsOf(*worker);
+  }
+  return fastest;
+}
+
+sched::Job Dispatcher::JobOf(const Request& request, const sched::StepCosts& costs) {
+  sched::Job job;
+  job.arrival = request.key;
+  job.since = request.arrival;
+  job.tokens = static_cast<uint32_t>(request.spec->prompt.size());
+  job.work = costs.knows_prompts() ? costs.Prompt(0, job.tokens, kChunkTokens)
+                                   : job.tokens * kTokenAtFirst;
+  job.deadline = request.deadline;
+  job.priority = request.spec->priority;
+  job.tenant = request.spec->tenant;
+  return job;
+}
+
+std::vector<RequestKey> Dispatcher::ServiceOrder(absl::Time now) {
+  std::vector<RequestKey> order;
+  if (queue_.size() == 0) return order;
+  const sched::StepCosts costs = FastestCosts();
+  std::vector<sched::Job> jobs;
+  jobs.reserve(queue_.size());
+  for (const auto& [key, tokens] : queue_.waiting()) {
+    jobs.push_back(JobOf(requests_.at(key), costs));
+  }
+  for (const uint32_t index : policy_->Order(jobs, now)) order.push_back(jobs[index].arrival);
+  if (!costs.knows_prompts()) return order;
+  // The least that any worker has before them.
+  absl::Duration busy = absl::InfiniteDuration();
+  for (const Worker* worker : directory_.Attached()) {
+    if (CostsOf(*worker).knows_prompts()) busy = std::min(busy, QueueTime(*worker));
+  }
+  for (const sched::Refusal& refusal : policy_->Infeasible(jobs, busy, now)) {
+    const RequestKey key = jobs[refusal.job].arrival;
+    std::erase(order, key);
+    End(requests_.at(key), refusal.status, now);
+  }
+  return order;
 }
 
 void Dispatcher::SendEvents(Request& request, absl::Time now) {

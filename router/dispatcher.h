@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/sched/policy.h"
+#include "common/sched/step_costs.h"
 #include "router/generation.h"
 #include "router/links.h"
 #include "router/pairing.h"
@@ -29,6 +31,9 @@ struct DispatcherOptions {
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration lease = absl::Seconds(3);
   TransportRule transport = TransportRule::kAuto;
+  sched::PolicyOptions policy = {.name = "fcfs"};
+  // See Need::local_stall.
+  absl::Duration local_stall = absl::Milliseconds(20);
   std::string router_id;
 };
 
@@ -85,6 +90,7 @@ class Dispatcher final {
     std::shared_ptr<ResponseStream> out;
     absl::Time arrival, deadline;
     absl::Time time_end = absl::InfiniteFuture();  // of its own time limit
+    absl::Time started;                            // handed to workers
     std::optional<absl::Time> missing_since;       // no worker of a role, since then
     SequenceKey prefill_key = 0, decode_key = 0;
     std::vector<v1::HandoffEndpoint> endpoints;
@@ -97,6 +103,14 @@ class Dispatcher final {
 
   void Arm(absl::Time time) { next_wake_ = std::min(next_wake_, time); }
   void Pump(absl::Time now);
+  // Tries to start one that waits. False: those behind it have to wait as well.
+  bool TryStart(Request& request, absl::Time now);
+  // Those that wait, in the order of the policy; what cannot be done in time is
+  // ended first.
+  std::vector<RequestKey> ServiceOrder(absl::Time now);
+  sched::StepCosts FastestCosts() const;
+  static sched::Job JobOf(const Request& request, const sched::StepCosts& costs);
+  void Charge(const Request& request, absl::Time now);
   void Start(Request& request, const Pairing& pairing, absl::Time now);
   void SendAssign(Request& request, SequenceKey key, v1::Assign::Role role, absl::Time now);
   void Requeue(Request& request, absl::Time now);
@@ -124,7 +138,9 @@ class Dispatcher final {
   RouterMetrics* const metrics_;
   std::map<RequestKey, Request> requests_;
   RequestQueue queue_;
+  const std::unique_ptr<sched::Policy> policy_;
   WorkerDirectory directory_;
+  absl::Duration handoff_ = absl::Milliseconds(5);  // as measured lately
   // Finished streams whose peer has not taken everything yet.
   std::vector<std::shared_ptr<ResponseStream>> lingering_;
   absl::Time next_wake_ = absl::InfiniteFuture();

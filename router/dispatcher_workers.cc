@@ -47,7 +47,8 @@ void Dispatcher::OnMessage(LinkId id, const v1::WorkerMessage& message, absl::Ti
     OnStep(*worker, message.step(), now);
   }
   link->ReadNext();
-  Pump(now);
+  // Tokens alone make no room.
+  if (!message.has_step() || message.step().ends_size() > 0) Pump(now);
 }
 
 void Dispatcher::OnHello(Worker& worker, const v1::Hello& hello, absl::Time now) {
@@ -120,6 +121,12 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
       LogError("worker broke the token order",
                {{"worker_id", worker.id()}, {"detail", std::string(status.message())}});
       End(*request, status, now);
+      continue;
+    }
+    directory_.Grow(request->decode_key, request->generation->tokens() + 1);
+    if (const auto time = request->generation->handoff_time();
+        time && tokens.first_step_unix_us() != 0) {
+      handoff_ += (*time - handoff_) / 8;
     }
   }
   for (const v1::SequenceEnd& end : step.ends()) {

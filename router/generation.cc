@@ -110,6 +110,7 @@ absl::Status Generation::OnEnd(Source source, const v1::SequenceEnd& end, absl::
   if (!end.transport().empty()) transport_ = end.transport();
   if (source == Source::kPrefill) handoff_bytes_ = end.handoff_bytes();
   if (source == Source::kDecode) handoff_cached_tokens_ = end.cached_prompt_tokens();
+  if (end.has_scheduling()) scheduling_ = end.scheduling();
   if (source == Source::kPrefill && end.handed_off()) {
     handed_off_ = true;
     return absl::OkStatus();
@@ -203,6 +204,9 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   route->set_handoff_bytes(handoff_bytes_);
   route->set_handoff_cached_tokens(handoff_cached_tokens_);
   route->set_reason(route_.reason);
+  route->set_predicted_split(route_.predicted_split);
+  route->set_predicted_local(route_.predicted_local);
+  *finished->mutable_scheduling() = scheduling_;
 }
 
 void Generation::SetReason(v1::FinishReason reason, v1::Finished* finished) const {
@@ -240,9 +244,12 @@ void Generation::FillTiming(absl::Time now, v1::Timing* timing) const {
   timing->set_first_token(Milliseconds(first));
   timing->set_decode(Milliseconds(last_token_ - first_token_));
   timing->set_total(Milliseconds(now - arrival_));
-  if (split() && first_step_us_ > prefill_end_us_ && prefill_end_us_ != 0) {
-    timing->set_transfer(Milliseconds(absl::Microseconds(first_step_us_ - prefill_end_us_)));
-  }
+  if (const auto time = handoff_time()) timing->set_transfer(Milliseconds(*time));
+}
+
+std::optional<absl::Duration> Generation::handoff_time() const {
+  if (!split() || prefill_end_us_ == 0 || first_step_us_ <= prefill_end_us_) return std::nullopt;
+  return absl::Microseconds(first_step_us_ - prefill_end_us_);
 }
 
 std::vector<v1::GenerateResponse> Generation::TakeEvents() { return std::exchange(events_, {}); }

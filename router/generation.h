@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class Generation final {
   struct Route {
     std::string prefill_worker;  // empty: the decode worker does all
     std::string decode_worker;
+    // Milliseconds to the second token, when the router weighed both paths.
+    double predicted_split = 0, predicted_local = 0;
     std::string reason;  // of v1::Route
   };
   Generation(std::shared_ptr<const ValidatedRequest> request,
@@ -54,6 +57,10 @@ class Generation final {
   bool finished() const { return finished_; }
   // Nothing more is needed from the prefill worker: its token has come, and the
   // decode worker is known to have taken over.
+  // Prompt and output tokens so far.
+  uint64_t tokens() const { return request_->prompt.size() + next_index_; }
+  // From the end of the prompt to the decode worker's first step, once known.
+  std::optional<absl::Duration> handoff_time() const;
   bool handed_over() const { return next_index_ > 0 && (handed_off_ || decode_next_ > 1); }
 
  private:
@@ -90,6 +97,7 @@ class Generation final {
   uint32_t cached_prompt_tokens_ = 0;
   uint64_t handoff_bytes_ = 0;
   uint32_t handoff_cached_tokens_ = 0;
+  v1::Scheduling scheduling_;
   int64_t start_us_ = 0, prefill_end_us_ = 0, first_step_us_ = 0;
   absl::Time first_token_, last_token_;
   TokenId last_id_ = 0;

@@ -34,6 +34,18 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Admission", "tokenizer-threads", &options->tokenizer_threads,
            "Threads that parse and tokenize requests");
 
+  line.AddChoice("Admission", "policy", &options->policy.name, sched::PolicyNames(),
+                 "Which waiting requests go first: fcfs; srw, shortest prompt with ageing; "
+                 "deadline, which refuses what cannot be done in time; priority; fair, weighted "
+                 "shares of tenants. Workers have a --policy of their own");
+  line.Add("Admission", "aging", &options->policy.aging,
+           "Bounds how long a request may be overtaken");
+  line.Add("Admission", "tenant-weight", &options->tenant_weights,
+           "TENANT=WEIGHT for --policy fair; may be repeated; others have 1");
+  line.Add("Admission", "local-stall", &options->local_stall,
+           "A prompt is computed on a decode worker where that is expected to be faster, unless "
+           "a step of it takes longer than this; 0s: only where no split is possible");
+
   line.Add("Workers", "pair-wait", &options->pair_wait,
            "How long a request waits for a role of which no worker is attached");
   line.Add("Workers", "lease", &options->lease,
@@ -67,6 +79,15 @@ absl::Status Check(const Options& options) {
         at_least_one("tokenizer-threads", options.tokenizer_threads)}) {
     if (!status.ok()) return status;
   }
+  for (const std::string& text : options.tenant_weights) {
+    if (const absl::Status status = sched::ParseTenantWeight(text).status(); !status.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tenant-weight: ", std::string(status.message())));
+    }
+  }
+  if (const absl::Status status = sched::MakePolicy(options.policy).status(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--aging: ", std::string(status.message())));
+  }
   constexpr uint64_t kMaxMessage = 256 << 20;
   if (options.max_message_bytes == 0 || options.max_message_bytes > kMaxMessage) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -86,6 +107,13 @@ DispatcherOptions MakeDispatcherOptions(const Options& options) {
   out.queue = {options.max_queue, options.max_queued_prompt_tokens};
   out.pair_wait = options.pair_wait;
   out.heartbeat = options.heartbeat;
+  out.policy = options.policy;
+  for (const std::string& text : options.tenant_weights) {
+    if (auto weight = sched::ParseTenantWeight(text); weight.ok()) {
+      out.policy.tenant_weights.insert(*std::move(weight));
+    }
+  }
+  out.local_stall = options.local_stall;
   out.lease = options.lease;
   out.transport = options.transport == "shm"   ? TransportRule::kShm
                   : options.transport == "tcp" ? TransportRule::kTcp

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,6 +32,9 @@ struct Options {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Milliseconds(250);
   std::string transport = "auto";
+  sched::PolicyOptions policy = {.name = "fcfs"};
+  std::vector<std::string> tenant_weights;  // TENANT=WEIGHT
+  absl::Duration local_stall = DispatcherOptions().local_stall;
   uint32_t tokenizer_threads = 2;
 
   uint64_t max_pending_bytes = 1 << 20;

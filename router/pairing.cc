@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "router/prediction.h"
 
 namespace baton::router {
 namespace {
@@ -117,7 +118,7 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
       auto endpoints = Reachable(*prefill.worker, *decode.worker, need.transport);
       if (endpoints.empty()) continue;
       if (best.outcome == Pairing::Outcome::kMissing) best.outcome = Pairing::Outcome::kBusy;
-      if (!decode.worker->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
+      if (!decode.worker->HasRoomFor(need.prompt_tokens + 1)) continue;
       if (best.prefill != nullptr &&
           SplitRank(best_prefill, best_decode) <= SplitRank(prefill, decode)) {
         continue;
@@ -140,7 +141,7 @@ Pairing ChooseLocal(const Candidates& found, const Need& need) {
   Candidate chosen;
   best.outcome = Pairing::Outcome::kBusy;
   for (const Candidate& decode : found.decode) {
-    if (!decode.worker->HasRoomFor(need.prompt_tokens + need.max_tokens)) continue;
+    if (!decode.worker->HasRoomFor(need.prompt_tokens + 1)) continue;
     if (best.decode != nullptr && LocalRank(chosen) <= LocalRank(decode)) continue;
     best.outcome = Pairing::Outcome::kRun;
     best.decode = decode.worker;
@@ -151,14 +152,40 @@ Pairing ChooseLocal(const Candidates& found, const Need& need) {
 }
 
 // Whether the decode worker of `local` is done with the prompt earlier than the
-// prefill worker of `split`, for it has most of it.
+// prefill worker of `split`, for it has most of it: without measurements.
 bool IsMostlyCached(const Pairing& local, const Pairing& split, const Need& need) {
-  if (local.outcome != Pairing::Outcome::kRun || split.outcome != Pairing::Outcome::kRun) {
-    return false;
-  }
   return local.compute_tokens * 2 <= need.prompt_tokens &&
          local.decode->queued_prompt_tokens() + local.compute_tokens <
              split.prefill->queued_prompt_tokens() + split.compute_tokens;
+}
+
+// Of two ways: the faster one, unless it would hold up the streams of the
+// decode worker.
+Pairing Faster(Pairing split, Pairing local, const Need& need) {
+  split.reason = "unknown_costs";
+  const bool both =
+      split.outcome == Pairing::Outcome::kRun && local.outcome == Pairing::Outcome::kRun;
+  if (!both) return split;
+  const bool mostly_cached = IsMostlyCached(local, split, need);
+  local.reason = local.fallback = "mostly_cached";
+  const auto prediction = Predict({.prefill = split.prefill,
+                                   .prefill_tokens = split.compute_tokens,
+                                   .decode = local.decode,
+                                   .local_tokens = local.compute_tokens,
+                                   .prompt_tokens = need.prompt_tokens,
+                                   .handoff = need.handoff});
+  if (!prediction) return mostly_cached ? local : split;
+  // A conversation stays where its KV is: moving it would cost more later.
+  const bool go_local = prediction->local < prediction->split &&
+                        (mostly_cached || prediction->stall < need.local_stall);
+  Pairing& faster = go_local ? local : split;
+  if (!go_local || !mostly_cached) {
+    faster.reason = "predicted";
+    faster.fallback.clear();
+  }
+  faster.predicted_split = prediction->split;
+  faster.predicted_local = prediction->local;
+  return std::move(faster);
 }
 
 std::string FallbackReason(const Candidates& found) {
@@ -182,17 +209,19 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
                                " tokens of the largest KV pool of a decode worker");
     return none;
   }
-  if (need.path == v1::PATH_SPLIT) return ChooseSplit(found, need);
-  Pairing local = ChooseLocal(found, need);
-  if (need.path == v1::PATH_LOCAL) return local;
+  if (need.path != v1::PATH_UNSPECIFIED) {
+    Pairing asked =
+        need.path == v1::PATH_SPLIT ? ChooseSplit(found, need) : ChooseLocal(found, need);
+    asked.reason = "requested";
+    return asked;
+  }
   Pairing split = ChooseSplit(found, need);
+  Pairing local = ChooseLocal(found, need);
   if (split.outcome == Pairing::Outcome::kMissing) {
-    local.fallback = FallbackReason(found);
+    local.reason = local.fallback = FallbackReason(found);
     return local;
   }
-  if (!IsMostlyCached(local, split, need)) return split;
-  local.fallback = "mostly_cached";
-  return local;
+  return Faster(std::move(split), std::move(local), need);
 }
 
 }  // namespace baton::router

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "baton/v1/types.pb.h"
 #include "router/worker_directory.h"
 
@@ -21,6 +22,10 @@ struct Need {
   TransportRule transport = TransportRule::kAuto;
   // prefix::DigestChain of the prompt, for workers that have some of it.
   std::span<const uint64_t> prefix = {};
+  // A prompt of which a step would hold up a decode worker's streams for longer
+  // than this is not computed there by choice; 0: none is.
+  absl::Duration local_stall = absl::ZeroDuration();
+  absl::Duration handoff = absl::ZeroDuration();  // what one takes, lately
 };
 
 struct Pairing {
@@ -42,6 +47,8 @@ struct Pairing {
   uint64_t compute_tokens = 0;
   // Why an unspecified path runs locally; empty when it does not.
   std::string fallback;
+  std::string reason;                               // of v1::Route
+  absl::Duration predicted_split, predicted_local;  // zero: not weighed
   std::string detail;
 };
 
@@ -52,9 +59,10 @@ struct Pairing {
 //    those queued before it and those of it that the worker's cache lacks.
 //  - Decode worker: fewest tokens of the prompt that it lacks, where each
 //    sequence that runs there weighs as much as 256 tokens; then most free blocks.
-//  - An unspecified path is local when the decode worker has at least half of
-//    the prompt, and fewer tokens to compute until it is done than the prefill
-//    worker of the best pair: a conversation stays where its last answer was made.
+//  - An unspecified path is local where a prediction from measured step costs
+//    says that this is faster (see prediction.h), and the decode worker has at
+//    least half of the prompt, so that a conversation stays where its last answer
+//    was made, or no step of the prompt takes longer than local_stall.
 // A pure function of its arguments.
 Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need);
 

@@ -52,6 +52,13 @@ void RouterMetrics::Fallback(const std::string& reason) {
       .Increment();
 }
 
+void RouterMetrics::Path(const std::string& path, const std::string& reason) {
+  metrics_
+      .Counter("baton_router_paths_total", "Requests by the path they took, and why",
+               {{"path", path}, {"reason", reason}})
+      .Increment();
+}
+
 void RouterMetrics::SetQueue(uint64_t requests, uint64_t prompt_tokens) {
   queued_.Set(static_cast<double>(requests));
   queued_prompt_tokens_.Set(static_cast<double>(prompt_tokens));

@@ -29,6 +29,8 @@ class RouterMetrics final {
   // `tokens` came `gap` after those before.
   void MoreTokens(uint32_t tokens, absl::Duration gap);
   void Fallback(const std::string& reason);
+  // A request took `path`, "split" or "local", for `reason` (v1::Route).
+  void Path(const std::string& path, const std::string& reason);
   void SetQueue(uint64_t requests, uint64_t prompt_tokens);
   void SetRunning(uint64_t requests) { running_.Set(static_cast<double>(requests)); }
   void SetWorkers(uint64_t prefill, uint64_t decode);

@@ -54,8 +54,9 @@ uint64_t Worker::CachedTokens(std::span<const uint64_t> chain) const {
 
 bool Worker::HasRoomFor(uint64_t tokens) const {
   if (hello.max_sequences() > 0 && sequences() >= hello.max_sequences()) return false;
-  return load.kv_blocks_total() == 0 ||
-         BlocksFor(tokens) + own_blocks + foreign_blocks <= load.kv_blocks_total();
+  if (load.kv_blocks_total() == 0) return true;
+  if (credit_blocks) return BlocksFor(tokens) + own_blocks <= *credit_blocks;
+  return BlocksFor(tokens) + own_blocks + foreign_blocks <= load.kv_blocks_total();
 }
 
 void WorkerDirectory::Open(LinkId id, std::shared_ptr<WorkerLink> link, absl::Time now) {
@@ -83,6 +84,7 @@ absl::Status WorkerDirectory::Attach(Worker& worker, const v1::Hello& hello) {
 
 void WorkerDirectory::Heartbeat(Worker& worker, const v1::Heartbeat& heartbeat) {
   worker.draining = heartbeat.draining();
+  if (heartbeat.has_kv_credit_blocks()) worker.credit_blocks = heartbeat.kv_credit_blocks();
   if (!heartbeat.has_load()) return;
   const v1::WorkerLoad& load = worker.load = heartbeat.load();
   // The prefix cache gives its blocks up when they are needed.
@@ -130,6 +132,14 @@ std::vector<Worker*> WorkerDirectory::Attached() {
   return attached;
 }
 
+std::vector<const Worker*> WorkerDirectory::Attached() const {
+  std::vector<const Worker*> attached;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.attached) attached.push_back(&worker);
+  }
+  return attached;
+}
+
 SequenceKey WorkerDirectory::Assign(Worker& worker, RequestKey request, uint64_t tokens,
                                     uint64_t prompt_tokens) {
   const SequenceKey key = ++last_key_;
@@ -153,6 +163,16 @@ void WorkerDirectory::FirstToken(SequenceKey key) {
     worker->own_prompt_tokens -= assignment->prompt_tokens;
   }
   assignment->prompt_tokens = 0;
+}
+
+void WorkerDirectory::Grow(SequenceKey key, uint64_t tokens) {
+  Assignment* assignment = FindAssignment(key);
+  if (assignment == nullptr) return;
+  Worker* worker = Find(assignment->worker);
+  if (worker == nullptr) return;
+  const uint64_t blocks = std::max(worker->BlocksFor(tokens), assignment->blocks);
+  worker->own_blocks += blocks - assignment->blocks;
+  assignment->blocks = blocks;
 }
 
 void WorkerDirectory::Release(SequenceKey key) {

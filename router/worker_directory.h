@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ struct Worker {
   uint64_t foreign_prompt_tokens = 0;
   // Digests of the blocks in its prefix cache, as it tells them.
   absl::flat_hash_set<uint64_t> prefixes;
+  // Blocks that this router's sequences may hold there, when the worker says so:
+  // then foreign_blocks is of no account.
+  std::optional<uint64_t> credit_blocks;
 
   const std::string& id() const { return hello.info().worker_id(); }
   v1::WorkerRole role() const { return hello.info().role(); }
@@ -52,7 +56,7 @@ struct Worker {
   bool CanEverHold(uint64_t tokens) const;
   // Tokens of a prompt, given as prefix::DigestChain, that its cache has.
   uint64_t CachedTokens(std::span<const uint64_t> chain) const;
-  // Blocks and a sequence slot are free now.
+  // A sequence slot, and blocks for `tokens` within the credit, are free now.
   bool HasRoomFor(uint64_t tokens) const;
 };
 
@@ -85,11 +89,14 @@ class WorkerDirectory final {
   std::map<LinkId, Worker>& workers() { return workers_; }
   // Those that are attached.
   std::vector<Worker*> Attached();
+  std::vector<const Worker*> Attached() const;
 
   SequenceKey Assign(Worker& worker, RequestKey request, uint64_t tokens, uint64_t prompt_tokens);
   Assignment* FindAssignment(SequenceKey key);
   // The prompt is computed.
   void FirstToken(SequenceKey key);
+  // The sequence has `tokens` tokens by now, prompt and output.
+  void Grow(SequenceKey key, uint64_t tokens);
   // The worker has ended the sequence.
   void Release(SequenceKey key);
 

@@ -133,9 +133,18 @@ struct Result {
   // Milliseconds between tokens as they reached this client; [tokens - 1].
   std::vector<double> token_gaps_ms;
   std::string prefill_worker, decode_worker, transport;
-  std::string path_reason;             // why this path, where the router chose (v1::Route)
   uint64_t handoff_bytes = 0;          // of KV
   uint32_t handoff_cached_tokens = 0;  // of the prompt, whose KV the decode worker had
+  // Why this path was taken, and the milliseconds to the second token that the
+  // router predicted for each; 0 when it did not (proto/baton/v1/inference.proto).
+  std::string path_reason;
+  double predicted_split = 0, predicted_local = 0;
+  // What it cost that others were served meanwhile.
+  struct Scheduling {
+    uint32_t preemptions = 0, recomputed_tokens = 0;
+    uint64_t swapped_bytes = 0;
+    double preempted = 0;  // milliseconds
+  } scheduling;
 };
 
 struct WorkerStatus {
@@ -149,6 +158,10 @@ struct WorkerStatus {
   uint32_t kv_blocks_reclaimable = 0;
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_evictions = 0;
   uint64_t kv_bytes_total = 0, resident_bytes = 0;
+  // Since the worker's start.
+  uint64_t steps = 0, prompt_tokens = 0, tokens = 0;
+  uint64_t preemptions = 0, recomputed_tokens = 0, swapped_bytes = 0;
+  uint64_t swap_bytes_used = 0, swap_bytes_total = 0;
 };
 
 struct ClusterStatus {

@@ -83,7 +83,14 @@ std::string ResultToJson(const Result& result) {
                  {"transport", result.transport},
                  {"handoff_bytes", result.handoff_bytes},
                  {"handoff_cached_tokens", result.handoff_cached_tokens},
-                 {"reason", result.path_reason}}}};
+                 {"reason", result.path_reason},
+                 {"predicted_split_ms", Rounded(result.predicted_split)},
+                 {"predicted_local_ms", Rounded(result.predicted_local)}}},
+               {"scheduling",
+                {{"preemptions", result.scheduling.preemptions},
+                 {"recomputed_tokens", result.scheduling.recomputed_tokens},
+                 {"swapped_bytes", result.scheduling.swapped_bytes},
+                 {"preempted_ms", Rounded(result.scheduling.preempted)}}}};
   if (!result.matched_stop.empty()) json["matched_stop"] = result.matched_stop;
   if (!result.matched_token_ids.empty()) json["matched_token_ids"] = result.matched_token_ids;
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
@@ -106,6 +113,10 @@ std::string TimingSummary(const Result& result) {
                           (result.completion_tokens - 1) / timing.decode * 1000);
   } else {
     absl::StrAppend(&text, " ms");
+  }
+  if (result.scheduling.preemptions > 0) {
+    absl::StrAppendFormat(&text, "; put aside %u times for %.0f ms", result.scheduling.preemptions,
+                          result.scheduling.preempted);
   }
   if (result.prefill_worker.empty()) {
     absl::StrAppend(&text, "; ", result.decode_worker, " alone");

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// `baton status`: workers, load, KV in use.
+// `baton status`: workers, load, KV in use; once, or again and again.
+#include <unistd.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/result_json.h"
 #include "client/cli/router_flags.h"
-#include "client/cli/table.h"
+#include "client/cli/status_view.h"
 
 namespace baton::cli {
 namespace {
@@ -40,7 +45,16 @@ Json WorkerToJson(const WorkerStatus& worker) {
            {{"lookup_tokens", worker.prefix_lookup_tokens},
             {"hit_tokens", worker.prefix_hit_tokens},
             {"evicted_blocks", worker.prefix_evictions}}},
-          {"resident_bytes", worker.resident_bytes}};
+          {"resident_bytes", worker.resident_bytes},
+          {"steps", worker.steps},
+          {"prompt_tokens", worker.prompt_tokens},
+          {"tokens", worker.tokens},
+          {"preemptions", worker.preemptions},
+          {"recomputed_tokens", worker.recomputed_tokens},
+          {"swap",
+           {{"bytes_used", worker.swap_bytes_used},
+            {"bytes_total", worker.swap_bytes_total},
+            {"bytes_copied", worker.swapped_bytes}}}};
 }
 
 Json ClusterToJson(const ClusterStatus& cluster, const std::vector<ModelDescription>& models) {
@@ -63,13 +77,8 @@ Json ClusterToJson(const ClusterStatus& cluster, const std::vector<ModelDescript
   return json;
 }
 
-// Share of the prompts' tokens that were found in the prefix cache.
-std::string HitRate(const WorkerStatus& worker) {
-  if (worker.prefix_lookup_tokens == 0) return "-";
-  return absl::StrCat(worker.prefix_hit_tokens * 100 / worker.prefix_lookup_tokens, "%");
-}
-
-void PrintTable(const ClusterStatus& cluster, const std::vector<ModelDescription>& models) {
+void PrintTable(const ClusterStatus& cluster, const std::vector<ModelDescription>& models,
+                const std::optional<Earlier>& earlier) {
   std::cout << "router " << cluster.version << ": " << cluster.running_requests << " running, "
             << cluster.queued_requests << " queued\n";
   for (const ModelDescription& model : models) {
@@ -78,47 +87,36 @@ void PrintTable(const ClusterStatus& cluster, const std::vector<ModelDescription
               << (model.prompt_format.empty() ? "none" : model.prompt_format)
               << (model.has_tokenizer ? "" : ", no tokenizer (token ids only)") << "\n";
   }
-  if (cluster.workers.empty()) {
-    std::cout << "no workers\n";
-    return;
-  }
-  std::vector<std::vector<std::string>> rows;
-  for (const WorkerStatus& worker : cluster.workers) {
-    rows.push_back(
-        {worker.id, worker.role, worker.draining ? "draining" : "ready",
-         absl::StrCat(worker.running_sequences), absl::StrCat(worker.waiting_sequences),
-         absl::StrCat(worker.queued_prompt_tokens),
-         absl::StrCat(worker.kv_blocks_total - worker.kv_blocks_free, "/", worker.kv_blocks_total),
-         absl::StrCat(worker.kv_blocks_requests, "+", worker.kv_blocks_transfers, "+",
-                      worker.kv_blocks_prefix_cache),
-         HitRate(worker), FormatBytes(worker.kv_bytes_total), FormatBytes(worker.resident_bytes),
-         absl::StrCat(worker.threads), absl::StrCat(worker.pid), worker.compute});
-  }
-  std::cout << FormatTable(
-      {"WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "PROMPT TOKENS", "KV BLOCKS",
-       "REQ+XFER+CACHE", "HITS", "KV MEMORY", "RESIDENT", "THREADS", "PID", "COMPUTE"},
-      rows);
+  std::cout << FormatCluster(cluster, earlier) << std::flush;
 }
 
 class StatusCommand final : public Command {
  public:
   explicit StatusCommand(config::CommandLine* line) : Command(line) {
     line->Add("Output", "json", &json_, "One JSON object instead of a table");
+    line->Add("Output", "watch", &watch_, "Shows it again every --interval, until Ctrl-C");
+    line->Add("Output", "interval", &interval_, "Between two looks of --watch, from 100ms");
     router_.Register(*line);
   }
 
   int Run() override {
     const std::unique_ptr<Client> client = router_.Connect();
-    const auto [status, cluster] = client->GetClusterStatus();
-    if (!status.ok()) return Refuse(status);
-    const auto [models_status, models] = client->ListModels();
-    if (!models_status.ok()) return Refuse(models_status);
-    if (json_) {
-      std::cout << ClusterToJson(cluster, models).dump(2) << std::endl;
-    } else {
-      PrintTable(cluster, models);
+    if (!watch_) return Show(*client, std::nullopt).second;
+    if (interval_ < absl::Milliseconds(100)) {
+      std::cerr << "baton: --interval is " << absl::FormatDuration(interval_)
+                << "; it must be at least 100ms\n";
+      return kExitUsage;
     }
-    return kExitOk;
+    std::optional<Earlier> earlier;
+    while (true) {
+      const absl::Time begin = absl::Now();
+      // Home, and clear what is below: a terminal shows one table that changes.
+      if (!json_ && isatty(STDOUT_FILENO) != 0) std::cout << "\x1b[H\x1b[2J";
+      auto [cluster, code] = Show(*client, earlier);
+      if (code != kExitOk) return code;
+      absl::SleepFor(interval_);
+      earlier = Earlier{std::move(cluster), absl::ToDoubleSeconds(absl::Now() - begin)};
+    }
   }
 
  private:
@@ -127,8 +125,22 @@ class StatusCommand final : public Command {
     return kExitFailed;
   }
 
+  std::pair<ClusterStatus, int> Show(Client& client, const std::optional<Earlier>& earlier) {
+    auto [status, cluster] = client.GetClusterStatus();
+    if (!status.ok()) return {{}, Refuse(status)};
+    const auto [models_status, models] = client.ListModels();
+    if (!models_status.ok()) return {{}, Refuse(models_status)};
+    if (json_) {
+      std::cout << ClusterToJson(cluster, models).dump(watch_ ? -1 : 2) << std::endl;
+    } else {
+      PrintTable(cluster, models, earlier);
+    }
+    return {std::move(cluster), kExitOk};
+  }
+
   RouterFlags router_;
-  bool json_ = false;
+  bool json_ = false, watch_ = false;
+  absl::Duration interval_ = absl::Seconds(1);
 };
 
 }  // namespace

@@ -36,9 +36,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
   BATON_ASSIGN_OR_RETURN(kv::KvArena arena,
                          kv::KvArena::Create(model->kv_layout(), options.kv_blocks));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<sched::Policy> policy, sched::MakePolicy(options.policy));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::SwapArea> swap,
+                         kv::SwapArea::Create(model->kv_layout(), options.swap_bytes));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      std::move(model), options, std::make_unique<kv::KvArena>(std::move(arena)), std::move(policy),
-      listener, sender)));
+      std::move(model), options, std::make_unique<kv::KvArena>(std::move(arena)), std::move(swap),
+      std::move(policy), listener, sender)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -55,6 +55,8 @@ struct SequenceSpec {
   std::string handoff_key;  // kPrefill and kDecode: ties both ends together
   int32_t priority = 0;     // sched::kLowestPriority to sched::kHighestPriority
   std::string tenant;       // on whose account it runs; may be empty
+  // kDecode: its KV comes converted. Computed here it would have other bits.
+  bool swap_only = false;
   // Names whose prefixes may be shared: those of one salt. Secret between tenants.
   std::string cache_salt;
   // False: takes nothing from the prefix cache and leaves nothing there.
@@ -86,6 +88,14 @@ struct StartOutput {
   uint32_t cached_prompt_tokens = 0;  // not computed: their KV was here
 };
 
+// What it cost a sequence that others were served meanwhile.
+struct Preemptions {
+  uint32_t count = 0;  // times it was put aside
+  uint32_t recomputed_tokens = 0;
+  uint64_t swapped_bytes = 0;                  // out and in
+  absl::Duration time = absl::ZeroDuration();  // put aside, in all
+};
+
 // Sent exactly once for every submitted sequence, after which the worker
 // holds nothing of it.
 struct EndOutput {
@@ -97,6 +107,7 @@ struct EndOutput {
   uint64_t handoff_bytes = 0;
   // kDecode: prompt tokens whose KV was here, so that the hand-off left it out.
   uint32_t cached_prompt_tokens = 0;
+  Preemptions preemptions;
 };
 
 // All that one step produced, for all owners.
@@ -149,6 +160,8 @@ struct Options {
   bool prefix_cache = true;
   // Hears which prefixes are cached; null, or must outlive the engine.
   prefix::Journal* prefix_journal = nullptr;
+  // Host memory for KV of sequences that are put aside; 0: none.
+  uint64_t swap_bytes = 0;
 };
 
 struct Load {
@@ -164,18 +177,34 @@ struct Load {
   uint64_t steps = 0;
   uint64_t prompt_tokens_computed = 0;
   uint64_t tokens_sampled = 0;
-  sched::StepCosts costs;  // as measured lately
   uint64_t prefix_lookups = 0;
   uint64_t prefix_lookup_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
   uint64_t prefix_evictions = 0;
+  uint64_t preemptions = 0;
+  uint64_t swaps = 0;  // preemptions that kept the KV
+  uint64_t recomputed_tokens = 0;
+  uint64_t swapped_bytes = 0;
+  uint64_t swap_bytes_used = 0;
+  uint64_t swap_bytes_total = 0;
+  // Of steps, outside of the model: scheduling, sampling, telling.
+  absl::Duration overhead = absl::ZeroDuration();
+  // Blocks that sequences need to be admitted, and hold none of yet.
+  uint32_t promised_blocks = 0;
+  // Those, and what sequences hold, shared ones for each.
+  std::vector<std::pair<uint64_t, uint32_t>> committed_blocks;  // by owner
+  sched::StepCosts costs;                                       // as measured lately
   absl::Time last_progress;  // of the loop, for liveness; also when idle
 };
 
 // Owns the model, the KV arena and the pool, and one thread that runs steps.
 //
-// Admission takes every block that a sequence can ever need (prompt and
-// max_tokens), so that a running sequence never waits for memory. Order:
+// Admission takes the blocks of the prompt and one more token, and leaves each
+// running sequence a block to grow by. When the pool runs dry, the running
+// sequence of the lowest class that arrived last is put aside (never the first
+// one, so that there is always progress): its KV is swapped out, or dropped and
+// computed again, whichever is predicted to be cheaper. No token depends on it.
+// A sequence that can never fit is refused at once. Order:
 // prompts as the policy says; decode rows are in every step.
 //
 // What a prompt has in common with earlier sequences is not computed again: its

@@ -15,7 +15,7 @@ namespace baton::engine {
 void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
   if (sequence.spec.role != Role::kPrefill) return;
   const uint32_t first = sequence.pin_end;
-  const uint32_t ready = sequence.remaining_prompt() == 0
+  const uint32_t ready = sequence.computed >= sequence.prompt_tokens
                              ? static_cast<uint32_t>(sequence.blocks.size())
                              : sequence.computed / kv::kBlockTokens;
   if (ready == first) return;
@@ -106,6 +106,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
     return End(sequence, refusal);
   }
   sequence.computed = sequence.prompt_tokens;
+  sequence.started = true;
   sequence.tokens.push_back(state.first_token);
   sequence.state = State::kDecoding;
   KeepPrefix(sequence);

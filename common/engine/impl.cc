@@ -23,11 +23,12 @@ constexpr absl::Duration kCheckPatience = absl::Seconds(10);
 }  // namespace
 
 Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
-                   std::unique_ptr<kv::KvArena> arena, std::unique_ptr<sched::Policy> policy,
-                   Listener* listener, HandoffSender* sender)
+                   std::unique_ptr<kv::KvArena> arena, std::unique_ptr<kv::SwapArea> swap,
+                   std::unique_ptr<sched::Policy> policy, Listener* listener, HandoffSender* sender)
     : model_(std::move(model)),
       options_(options),
       arena_(std::move(arena)),
+      swap_(std::move(swap)),
       listener_(listener),
       sender_(sender),
       limits_{options.chunk_tokens, model_->max_step_tokens()},
@@ -57,6 +58,8 @@ void Engine::Impl::Run() {
   while (true) {
     for (Mailbox::Command& command : mailbox_.Take(patience)) command();
     absl::Time now = absl::Now();
+    const absl::Time begin = now;
+    in_model_ = absl::ZeroDuration();
     EndExpired(now);
     RefuseInfeasible(now);
     Admit(now);
@@ -66,6 +69,7 @@ void Engine::Impl::Run() {
     Flush();
     if (drained_ && table_.empty()) std::exchange(drained_, nullptr)();
     now = absl::Now();
+    if (busy) counters_.overhead += now - begin - in_model_;
     if (stopping_ && ReadyToStop(now)) return;
     patience = Patience(busy, now);
     if (!busy) model_->Idle();
@@ -106,13 +110,18 @@ void Engine::Impl::Flush() {
 
 void Engine::Impl::PublishLoad() {
   Load load = counters_;
-  table_.Count([&load](const Sequence& sequence) {
+  table_.Count([this, &load](const Sequence& sequence) {
     load.waiting_sequences += sequence.waiting() ? 1 : 0;
     load.running_sequences += sequence.admitted() ? 1 : 0;
     const bool local = sequence.state == State::kQueued || sequence.state == State::kPrompt;
-    load.queued_prompt_tokens += local ? sequence.remaining_prompt() : 0;
+    load.queued_prompt_tokens += local ? sequence.remaining() : 0;
+    AddCommitted(sequence, load);
     return false;
   });
+  if (swap_ != nullptr) {
+    load.swap_bytes_used = swap_->used_bytes();
+    load.swap_bytes_total = swap_->total_bytes();
+  }
   load.kv_blocks_total = pool_.capacity();
   load.kv_blocks_free = pool_.free_blocks();
   load.kv_blocks_requests = pool_.held_by(kv::Owner::kRequest);
@@ -132,6 +141,22 @@ void Engine::Impl::PublishLoad() {
   load_ = load;
 }
 
+void Engine::Impl::AddCommitted(const Sequence& sequence, Load& load) const {
+  if (sequence.state == State::kEnding) return;
+  const uint32_t blocks = sequence.holds_blocks ? static_cast<uint32_t>(sequence.blocks.size())
+                                                : BlocksToAdmit(sequence);
+  if (!sequence.holds_blocks) load.promised_blocks += blocks;
+  const uint64_t owner = sequence.spec.ref.owner;
+  auto& committed = load.committed_blocks;
+  const auto found = std::find_if(committed.begin(), committed.end(),
+                                  [owner](const auto& entry) { return entry.first == owner; });
+  if (found == committed.end()) {
+    committed.emplace_back(owner, blocks);
+  } else {
+    found->second += blocks;
+  }
+}
+
 Load Engine::Impl::load() const {
   const std::lock_guard lock(load_mutex_);
   return load_;
@@ -145,6 +170,7 @@ void Engine::Impl::End(Sequence& sequence, absl::Status status, FinishReason rea
   sequence.end_status = status;
   if (before == State::kDecoding && !absl::IsInternal(status)) KeepPrefix(sequence);
   ReleaseBlocks(sequence);
+  DropSwapped(sequence);
   const SequenceRef ref = sequence.spec.ref;
   if (before == State::kReserving) {
     std::exchange(sequence.granted, nullptr)(
@@ -169,6 +195,7 @@ void Engine::Impl::Retire(Sequence& sequence) {
   end.transport = std::move(sequence.transport);
   end.handoff_bytes = sequence.handoff_bytes;
   if (sequence.spec.role == Role::kDecode) end.cached_prompt_tokens = sequence.cached_tokens;
+  end.preemptions = sequence.preemptions;
   output_.ends.push_back(std::move(end));
   policy_->Leave(sequence.spec.tenant);
   table_.Remove(sequence);
@@ -207,12 +234,19 @@ absl::Status Engine::Impl::CheckPool() {
     if (absl::Status status = prefix_cache_->CheckIntegrity(); !status.ok()) return status;
   }
   absl::flat_hash_set<kv::BlockId> requested, transferred;  // shared ones count once
+  size_t swapped = 0;
   table_.Count([&](const Sequence& sequence) {
     const auto& blocks = sequence.blocks;
     if (sequence.holds_blocks) requested.insert(blocks.begin(), blocks.end());
     for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) transferred.insert(blocks[i]);
+    swapped += sequence.swapped.size();
     return false;
   });
+  const size_t in_swap = swap_ == nullptr ? 0 : swap_->used_blocks();
+  if (swapped != in_swap) {
+    return absl::InternalError(absl::StrCat("sequences have ", swapped,
+                                            " blocks in the swap area, which holds ", in_swap));
+  }
   const size_t requests = requested.size(), transfers = transferred.size();
   if (requests == pool_.held_by(kv::Owner::kRequest) &&
       transfers == pool_.held_by(kv::Owner::kTransfer)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
-// subject: submit.cc, admission.cc, prefix.cc, step.cc, handoff.cc; the loop is impl.cc.
+// subject: submit.cc, admission.cc, preemption.cc, prefix.cc, step.cc, handoff.cc; the loop is
+// impl.cc.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "common/engine/sequence.h"
 #include "common/engine/sequence_table.h"
 #include "common/kv/prefix_cache.h"
+#include "common/kv/swap_area.h"
 #include "common/sched/planner.h"
 #include "common/sched/policy.h"
 #include "common/sched/step_costs.h"
@@ -28,8 +30,8 @@ namespace baton::engine {
 class Engine::Impl final {
  public:
   Impl(std::unique_ptr<model::Model> model, const Options& options,
-       std::unique_ptr<kv::KvArena> arena, std::unique_ptr<sched::Policy> policy,
-       Listener* listener, HandoffSender* sender);
+       std::unique_ptr<kv::KvArena> arena, std::unique_ptr<kv::SwapArea> swap,
+       std::unique_ptr<sched::Policy> policy, Listener* listener, HandoffSender* sender);
   ~Impl();
 
   // Any thread.
@@ -83,6 +85,7 @@ class Engine::Impl final {
   void Pin(Sequence& sequence, uint32_t end);
   void Unpin(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
+  void AddCommitted(const Sequence& sequence, Load& load) const;
   absl::Status CheckPool();
 
   // submit.cc
@@ -96,13 +99,33 @@ class Engine::Impl final {
   std::vector<Sequence*> InOrder(std::span<Sequence* const> sequences, absl::Time now) const;
   // Ends what waits and cannot be done in time.
   void RefuseInfeasible(absl::Time now);
+  std::vector<Sequence*> AdmissionOrder(absl::Time now) const;
+  uint32_t BlocksToAdmit(const Sequence& sequence) const;
+  uint32_t GrowthReserve() const;
   bool TryAdmit(Sequence& sequence);
+  uint32_t FreeBlocks() const;
+
+  // preemption.cc
+  std::pair<int64_t, uint64_t> KeepRank(const Sequence& sequence, absl::Time now) const;
+  // Gives each decoding sequence the block of its next position, or makes it wait.
+  void Grow(absl::Time now);
+  // Who is to be put aside next; null: nobody can be.
+  Sequence* Victim(absl::Time now) const;
+  bool HasSwapRoom(const Sequence& sequence) const;
+  bool SwapIsCheaper(const Sequence& sequence) const;
+  void Preempt(Sequence& sequence, absl::Time now);
+  void Resume(Sequence& sequence);
+  void DropSwapped(Sequence& sequence);
+  void NoteCopy(Sequence& sequence, size_t blocks, absl::Duration elapsed);
+  void BreakDeadlock(absl::Time now);
 
   // prefix.cc
   // Fills the block table: with what the cache has of the sequence's tokens,
   // and with blocks of its own, `total` in all. False: there are too few.
   bool TakeBlocks(Sequence& sequence, uint32_t total);
   bool TakeBlocks(Sequence& sequence, uint32_t total, const kv::PrefixMatch& match);
+  // Whether `total` blocks for it leave `reserve` that are free or only cached.
+  bool HasRoomFor(const Sequence& sequence, uint32_t total, uint32_t reserve);
   kv::PrefixMatch FindPrefix(const Sequence& sequence) const;
   // `count` free blocks, evicting what is cached if need be.
   absl::StatusOr<std::vector<kv::BlockId>> Allocate(uint32_t count);
@@ -121,6 +144,7 @@ class Engine::Impl final {
   absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence,
                                                std::span<const float> logits) const;
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
+  void CountPromptTokens(Sequence& sequence, uint32_t tokens);
   void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
   std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
 
@@ -132,6 +156,8 @@ class Engine::Impl final {
   const std::unique_ptr<model::Model> model_;
   const Options options_;
   std::unique_ptr<kv::KvArena> arena_;
+  const std::unique_ptr<kv::SwapArea> swap_;  // null: none
+  double copy_rate_ = 2e9;                    // bytes a second to it and back, as measured
   Listener* const listener_;
   HandoffSender* const sender_;
   const sched::Limits limits_;
@@ -152,7 +178,8 @@ class Engine::Impl final {
   std::function<void()> drained_;
   bool stopping_ = false;
   absl::Time stop_by_;
-  Load counters_;  // steps and tokens; the rest is filled in by PublishLoad
+  absl::Duration in_model_;  // since the loop came round
+  Load counters_;            // steps and tokens; the rest is filled in by PublishLoad
 
   mutable std::mutex load_mutex_;
   Load load_;  // guarded by load_mutex_

@@ -11,10 +11,12 @@ kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
   if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return {};
   // Every token of the prompt is scored: each has to be computed.
   if (sequence.spec.sampling.prompt_logprobs.has_value()) return {};
+  // What was swapped out is copied into blocks of its own.
+  if (!sequence.swapped.empty()) return {};
   const auto tokens = static_cast<uint32_t>(sequence.tokens.size());
   // The other end of a hand-off has computed the last token; here somebody has
   // to, for its logits.
-  const bool landing = sequence.spec.role == Role::kDecode;
+  const bool landing = sequence.state == State::kReserving;
   kv::PrefixMatch match =
       prefix_cache_->Find(sequence.spec.cache_salt, sequence.tokens, landing ? tokens : tokens - 1);
   // A hand-off brings whole blocks.
@@ -51,9 +53,24 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
   sequence.blocks = match.blocks;
   sequence.blocks.insert(sequence.blocks.end(), own->begin(), own->end());
   sequence.holds_blocks = true;
-  sequence.cached_tokens = match.tokens();
-  if (sequence.spec.role != Role::kDecode) sequence.computed = match.tokens();
+  // Taken up again it may find what it has left behind itself.
+  if (sequence.state != State::kPreempted) sequence.cached_tokens = match.tokens();
+  if (sequence.state != State::kReserving && sequence.swapped.empty()) {
+    sequence.computed = match.tokens();
+  }
   return true;
+}
+
+bool Engine::Impl::HasRoomFor(const Sequence& sequence, uint32_t total, uint32_t reserve) {
+  const uint32_t free = pool_.free_blocks() + pool_.cache_only();
+  if (total + reserve <= free) return true;
+  // What it shares with others that run is not taken from anybody.
+  const kv::PrefixMatch match = FindPrefix(sequence);
+  const uint32_t before = pool_.cache_only();
+  for (const kv::BlockId block : match.blocks) pool_.Retain(block, kv::Owner::kRequest);
+  const uint32_t taken = before - pool_.cache_only();
+  for (const kv::BlockId block : match.blocks) pool_.Release(block, kv::Owner::kRequest);
+  return total - static_cast<uint32_t>(match.blocks.size()) + taken + reserve <= free;
 }
 
 absl::StatusOr<std::vector<kv::BlockId>> Engine::Impl::Allocate(uint32_t count) {
@@ -62,7 +79,7 @@ absl::StatusOr<std::vector<kv::BlockId>> Engine::Impl::Allocate(uint32_t count) 
 }
 
 void Engine::Impl::KeepPrefix(const Sequence& sequence) {
-  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return;
+  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache || sequence.spec.swap_only) return;
   const size_t full = sequence.computed / kv::kBlockTokens;
   prefix_cache_->Insert(sequence.spec.cache_salt,
                         std::span(sequence.tokens).first(full * kv::kBlockTokens),

@@ -19,16 +19,19 @@ namespace baton::engine {
 // kPrefill: kQueued, kPrompt, kHandingOff.
 // kWhole:   kQueued, kPrompt, kDecoding.
 // kDecode:  kExpected, kReserving, kReserved, kDecoding.
+// From kPrompt and kDecoding of the latter two to kPreempted, and from there to
+// kPrompt (its KV is computed again) or kDecoding (it was swapped in).
 // From each of them to kEnding, which a sequence leaves once no writer can
 // touch its blocks any more; mostly at once.
 enum class State : uint8_t {
   kQueued,      // waits for blocks and a seat
-  kPrompt,      // admitted; some of the prompt is still to be computed
+  kPrompt,      // admitted; tokens are still to be computed before one is sampled
   kHandingOff,  // token 0 is out; waits for the sender to let go of the blocks
   kExpected,    // nobody has asked for the hand-off's blocks yet
   kReserving,   // asked for; waits for blocks and a seat
   kReserved,    // admitted; the hand-off's blocks are being written
-  kDecoding,    // in every step
+  kDecoding,    // in every step for which it has a block
+  kPreempted,   // put aside: holds no blocks and waits for some
   kEnding,      // over; a writer may still touch its blocks
 };
 
@@ -36,6 +39,7 @@ struct Sequence {
   SequenceSpec spec;
   State state = State::kQueued;
   uint64_t arrival = 0;  // unique, grows
+  absl::Time submitted_at;
   absl::Time queued_at;  // submitted; kReserving: blocks asked for
 
   uint32_t prompt_tokens = 0;
@@ -49,6 +53,12 @@ struct Sequence {
   bool started = false;             // its first chunk has run
   // Blocks [pin_begin, pin_end) are held as kTransfer.
   uint32_t pin_begin = 0, pin_end = 0;
+
+  // Put aside: copies of the blocks of [0, computed), when they were kept.
+  std::vector<kv::BlockId> swapped;  // in the swap area
+  uint32_t once_computed = 0;        // positions whose KV was dropped since
+  absl::Time preempted_at;
+  Preemptions preemptions;
 
   // A sender reads, or a receiver writes, the pinned blocks: HandoffDone,
   // Activate or ReleaseReservation is still to come.
@@ -64,15 +74,15 @@ struct Sequence {
   uint64_t handoff_bytes = 0;
 
   uint32_t outputs() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
-  // Of the prompt, still to be computed here.
-  uint32_t remaining_prompt() const {
-    return computed < prompt_tokens ? prompt_tokens - computed : 0;
-  }
+  // Still to be computed before a token is sampled: of the prompt, and after a
+  // preemption of the output as well.
+  uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
   bool admitted() const {
     return state == State::kPrompt || state == State::kReserved || state == State::kDecoding;
   }
   bool waiting() const {
-    return state == State::kQueued || state == State::kExpected || state == State::kReserving;
+    return state == State::kQueued || state == State::kExpected || state == State::kReserving ||
+           state == State::kPreempted;
   }
 };
 

@@ -7,7 +7,7 @@ Sequence& SequenceTable::Add(SequenceSpec spec, absl::Time now) {
   auto owned = std::make_unique<Sequence>();
   Sequence& sequence = *owned;
   sequence.arrival = next_arrival_++;
-  sequence.queued_at = now;
+  sequence.submitted_at = sequence.queued_at = now;
   sequence.tokens = spec.prompt;
   sequence.prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
   sequence.spec = std::move(spec);

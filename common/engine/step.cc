@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/engine/impl.h"
+#include "common/kv/layout.h"
 #include "common/sampling/sampler.h"
 
 namespace baton::engine {
@@ -18,13 +19,18 @@ constexpr uint32_t kScoredTokens = 32;
 }  // namespace
 
 bool Engine::Impl::RunStep(absl::Time now) {
+  Grow(now);
   const std::vector<Row> rows = PlanRows(now);
-  if (rows.empty()) return false;
+  if (rows.empty()) {
+    BreakDeadlock(now);
+    return false;
+  }
   StartPrompts(rows, now);
   StepTimes times;
   times.start = absl::Now();
   const absl::Status status = RunModel(rows);
   times.end = absl::Now();
+  in_model_ += times.end - times.start;
   ++counters_.steps;
   Account(rows, times);
   if (!status.ok()) {
@@ -51,8 +57,9 @@ bool Engine::Impl::RunStep(absl::Time now) {
 
 std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
   std::vector<Row> rows;
-  for (Sequence* sequence :
-       table_.Select([](const Sequence& s) { return s.state == State::kDecoding; })) {
+  for (Sequence* sequence : table_.Select([](const Sequence& s) {
+         return s.state == State::kDecoding && s.computed / kv::kBlockTokens < s.blocks.size();
+       })) {
     rows.push_back({sequence, 1, true});
   }
   const auto prompts =
@@ -60,7 +67,7 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
   std::vector<uint32_t> remaining, order;
   for (const Sequence* sequence : prompts) {
     order.push_back(static_cast<uint32_t>(order.size()));
-    remaining.push_back(sequence->remaining_prompt());
+    remaining.push_back(sequence->remaining());
   }
   for (const sched::Chunk& chunk :
        sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits_)) {
@@ -68,7 +75,7 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
     const bool scored = sequence->spec.sampling.prompt_logprobs.has_value();
     // A row of logits for each token takes memory: few at a time.
     const uint32_t tokens = scored ? std::min(chunk.tokens, kScoredTokens) : chunk.tokens;
-    rows.push_back({sequence, tokens, tokens == sequence->remaining_prompt(), scored});
+    rows.push_back({sequence, tokens, tokens == sequence->remaining(), scored});
   }
   return rows;
 }
@@ -130,7 +137,7 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
 void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
                              const StepTimes& times) {
   Sequence& sequence = *row.sequence;
-  if (sequence.state == State::kPrompt) counters_.prompt_tokens_computed += row.tokens;
+  if (sequence.state == State::kPrompt) CountPromptTokens(sequence, row.tokens);
   sequence.computed += row.tokens;
   if (row.scored) {
     if (absl::Status status = ScorePrompt(row, logits); !status.ok()) {
@@ -188,6 +195,17 @@ absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence,
                                     .end_tokens = sequence.spec.stop_tokens,
                                     .history = &sequence.history};
   return sampling::SampleToken(logits, model_->info().usable_vocabulary, position, params);
+}
+
+// Of the prompt for the first time, or again after a preemption.
+void Engine::Impl::CountPromptTokens(Sequence& sequence, uint32_t tokens) {
+  const uint32_t end = sequence.computed + tokens;
+  const uint32_t known = std::max(sequence.once_computed, sequence.computed);
+  const uint32_t again = std::min(known, end) - sequence.computed;
+  sequence.preemptions.recomputed_tokens += again;
+  counters_.recomputed_tokens += again;
+  const uint32_t end_of_prompt = std::min(end, sequence.prompt_tokens);
+  if (end_of_prompt > known) counters_.prompt_tokens_computed += end_of_prompt - known;
 }
 
 void Engine::Impl::EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times) {

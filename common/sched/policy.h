@@ -37,7 +37,7 @@ struct Job {
 struct PolicyOptions {
   std::string name = "srw";  // one of PolicyNames()
   // Bounds how long a job may be overtaken; see each policy.
-  absl::Duration aging = absl::Seconds(12);
+  absl::Duration aging = absl::Seconds(30);
   // "fair": shares of tenants; those not named have 1.
   std::map<std::string, double, std::less<>> tenant_weights = {};
 };
@@ -92,6 +92,10 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const PolicyOptions& options)
 
 // "fcfs", "srw", "deadline", "priority", "fair".
 std::vector<std::string> PolicyNames();
+
+// The class of a job of `priority` that has waited since `since`: 0 is best, and
+// it rises by one for each `aging`, so that everybody gets there.
+int64_t AgedClass(int32_t priority, absl::Time since, absl::Duration aging, absl::Time now);
 
 // "NAME=WEIGHT" as a flag gives it; WEIGHT is from 0.001 to 1000.
 absl::StatusOr<std::pair<std::string, double>> ParseTenantWeight(std::string_view text);

@@ -19,6 +19,11 @@ class PriorityClasses final : public Policy {
 
 }  // namespace
 
+int64_t AgedClass(int32_t priority, absl::Time since, absl::Duration aging, absl::Time now) {
+  const int64_t risen = now <= since ? 0 : (now - since) / aging;
+  return std::max<int64_t>(0, int64_t{kHighestPriority} - priority - risen);
+}
+
 std::unique_ptr<Policy> MakePriorityClasses(absl::Duration aging) {
   return std::make_unique<PriorityClasses>(aging);
 }

@@ -9,9 +9,7 @@ class ShortestWork final : public Policy {
   explicit ShortestWork(absl::Duration aging) : aging_(aging) {}
   std::string_view name() const override { return "srw"; }
   std::vector<uint32_t> Order(std::span<const Job> jobs, absl::Time /*now*/) const override {
-    return OrderBy(jobs, [this](const Job& job) {
-      return job.since + std::min(kPatience * job.work, aging_);
-    });
+    return OrderBy(jobs, [this](const Job& job) { return job.since + Patience(job, aging_); });
   }
 
  private:

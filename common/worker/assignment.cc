@@ -127,6 +127,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   spec.priority = std::clamp(assign.priority(), sched::kLowestPriority, sched::kHighestPriority);
   spec.cache_salt = assign.cache_salt();
   spec.prefix_cache = !assign.no_prefix_cache();
+  spec.swap_only = assign.converted_kv();
   if (assign.deadline_ms() > 0 && assign.deadline_ms() < kMostDeadlineMs) {
     spec.deadline = now + absl::Milliseconds(static_cast<int64_t>(assign.deadline_ms()));
   }

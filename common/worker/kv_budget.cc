@@ -17,6 +17,8 @@ namespace {
 constexpr uint32_t kMostContexts = 64;
 constexpr uint64_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
 
+constexpr uint64_t kDefaultSwap = 256 << 20;
+
 std::string MiB(uint64_t bytes) { return absl::StrCat(bytes >> 20, " MiB"); }
 
 absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout& layout) {
@@ -62,6 +64,15 @@ absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout
                      "; lower --kv-tokens or --kv-memory"));
   }
   return static_cast<uint32_t>(blocks);
+}
+
+absl::StatusOr<uint64_t> PlanSwapBytes(const std::string& flag, uint64_t available_bytes) {
+  if (flag.empty()) return std::min<uint64_t>(kDefaultSwap, available_bytes / 8);
+  if (flag == "0") return 0;
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(flag);
+  if (bytes.ok()) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-swap: ", std::string(bytes.status().message())));
 }
 
 uint64_t ResidentBytes() {

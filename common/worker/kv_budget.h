@@ -26,4 +26,7 @@ absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout
 // Resident memory of this process in bytes.
 uint64_t ResidentBytes();
 
+// Bytes of the swap area that --kv-swap asks for. INVALID_ARGUMENT quotes it.
+absl::StatusOr<uint64_t> PlanSwapBytes(const std::string& flag, uint64_t available_bytes);
+
 }  // namespace baton::worker

@@ -73,6 +73,10 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");
   line.Add("Capacity", "kv-memory", &options->kv_memory,
            "KV pool, such as 1GiB; default: a quarter of free memory, at most 64 contexts");
+  line.Add("Capacity", "kv-swap", &options->kv_swap,
+           "Decode worker: host memory for KV of sequences that are put aside when blocks run "
+           "out, such as 1GiB; 0: they are computed again; default: 256MiB, at most an eighth of "
+           "free memory");
   line.Add("Capacity", "chunk-tokens", &options->chunk_tokens, "Prompt tokens per step");
   line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");

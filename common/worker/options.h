@@ -47,6 +47,7 @@ struct Options {
   uint32_t chunk_tokens = 512;
   uint32_t max_sequences = 64;
   uint32_t max_waiting = 1024;
+  std::string kv_swap;  // "256MiB", "0"; empty: see SwapBytes()
   sched::PolicyOptions policy;
   std::vector<std::string> tenant_weights;  // TENANT=WEIGHT; Complete() puts them into policy
   std::string prefix_cache = "on";

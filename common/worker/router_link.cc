@@ -136,7 +136,7 @@ AttachStream::State RouterLink::Serve(AttachStream& stream) {
       LogWarning("router does not answer, still trying", {{"router", address_}});
     }
     if (now >= next_heartbeat) {
-      stream.SetHeartbeat(hooks_.heartbeat());
+      stream.SetHeartbeat(hooks_.heartbeat(stream.owner()));
       last_heartbeat = now;
       next_heartbeat = now + HeartbeatInterval(state.welcome);
     }

@@ -26,7 +26,7 @@ class RouterLink final {
   struct Hooks {
     AssignSink* sink = nullptr;
     std::function<v1::Hello()> hello;
-    std::function<v1::Heartbeat()> heartbeat;
+    std::function<v1::Heartbeat(uint64_t owner)> heartbeat;
     std::function<void(std::shared_ptr<AttachStream>)> opened;
     std::function<void(uint64_t owner)> attached;
     // The stream has ended; what the owner still runs is to be cancelled.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/worker/kv_budget.h"
+#include "common/worker/kv_credit.h"
 #include "common/worker/step_messages.h"
 
 namespace baton::worker {
@@ -30,7 +31,7 @@ absl::Status RouterLinks::Start(engine::Engine* engine, const std::vector<std::s
     RouterLink::Hooks hooks;
     hooks.sink = this;
     hooks.hello = [this] { return hello_; };
-    hooks.heartbeat = [this] { return MakeHeartbeat(); };
+    hooks.heartbeat = [this](uint64_t owner) { return MakeHeartbeat(owner); };
     hooks.opened = [this](std::shared_ptr<AttachStream> stream) { Opened(std::move(stream)); };
     hooks.attached = [this](uint64_t owner) { Welcomed(owner); };
     hooks.closed = [this](uint64_t owner) { Closed(owner); };
@@ -92,10 +93,16 @@ void RouterLinks::Cancel(engine::SequenceRef ref) {
   engine_->Cancel(ref, absl::CancelledError("cancelled by the router"));
 }
 
-v1::Heartbeat RouterLinks::MakeHeartbeat() const {
+v1::Heartbeat RouterLinks::MakeHeartbeat(uint64_t owner) {
+  uint32_t routers = 1;
+  {
+    absl::MutexLock lock(&mutex_);
+    routers = std::max(routers, static_cast<uint32_t>(streams_.size()));
+  }
   v1::Heartbeat heartbeat;
-  *heartbeat.mutable_load() =
-      LoadMessage(engine_->load(), engine_->model().kv_layout(), ResidentBytes());
+  const engine::Load load = engine_->load();
+  *heartbeat.mutable_load() = LoadMessage(load, engine_->model().kv_layout(), ResidentBytes());
+  heartbeat.set_kv_credit_blocks(KvCredit(load, owner, routers));
   heartbeat.set_draining(draining_);
   return heartbeat;
 }

@@ -55,7 +55,7 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   absl::Status Assign(uint64_t owner, const v1::Assign& assign) override;
   void Cancel(engine::SequenceRef ref) override;
 
-  v1::Heartbeat MakeHeartbeat() const;
+  v1::Heartbeat MakeHeartbeat(uint64_t owner);
   void Opened(std::shared_ptr<AttachStream> stream);
   void Welcomed(uint64_t owner);
   void Closed(uint64_t owner);

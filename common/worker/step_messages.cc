@@ -68,6 +68,12 @@ void AddEnd(const engine::EndOutput& ended, v1::StepOutput* step) {
   end->set_transport(ended.transport);
   end->set_handoff_bytes(ended.handoff_bytes);
   end->set_cached_prompt_tokens(ended.cached_prompt_tokens);
+  if (ended.preemptions.count == 0) return;
+  v1::Scheduling* scheduling = end->mutable_scheduling();
+  scheduling->set_preemptions(ended.preemptions.count);
+  scheduling->set_recomputed_tokens(ended.preemptions.recomputed_tokens);
+  scheduling->set_swapped_bytes(ended.preemptions.swapped_bytes);
+  scheduling->set_preempted(absl::ToDoubleMilliseconds(ended.preemptions.time));
 }
 
 }  // namespace
@@ -123,6 +129,21 @@ v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
   message.set_prefix_lookup_tokens(load.prefix_lookup_tokens);
   message.set_prefix_hit_tokens(load.prefix_hit_tokens);
   message.set_prefix_evictions(load.prefix_evictions);
+  message.set_steps(load.steps);
+  message.set_prompt_tokens(load.prompt_tokens_computed);
+  message.set_tokens(load.tokens_sampled);
+  message.set_preemptions(load.preemptions);
+  message.set_recomputed_tokens(load.recomputed_tokens);
+  message.set_swapped_bytes(load.swapped_bytes);
+  message.set_swap_bytes_used(load.swap_bytes_used);
+  message.set_swap_bytes_total(load.swap_bytes_total);
+  v1::StepCosts* costs = message.mutable_costs();
+  costs->set_prompt_step(load.costs.prompt_step);
+  costs->set_prompt_token(load.costs.prompt_token);
+  costs->set_prompt_attended(load.costs.prompt_attended);
+  costs->set_decode_step(load.costs.decode_step);
+  costs->set_row(load.costs.row);
+  costs->set_row_attended(load.costs.row_attended);
   return message;
 }
 

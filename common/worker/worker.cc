@@ -120,6 +120,10 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   engine.policy = options_.policy;
   engine.prefix_cache = options_.prefix_cache == "on";
   engine.prefix_journal = &journal_;
+  if (options_.role == WorkerRole::kDecode) {
+    BATON_ASSIGN_OR_RETURN(engine.swap_bytes,
+                           PlanSwapBytes(options_.kv_swap, kv::ReadMemoryBudget().available_bytes));
+  }
   auto timed = std::make_unique<TimedModel>(
       std::move(model), [observer = worker_metrics_.get()](absl::Duration elapsed) {
         observer->ObserveStep(elapsed);

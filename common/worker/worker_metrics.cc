@@ -43,6 +43,24 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
   add("baton_worker_steps_total", "Steps of the model", now.steps, before.steps);
   add("baton_worker_prompt_tokens_total", "Prompt tokens computed", now.prompt_tokens_computed,
       before.prompt_tokens_computed);
+  const auto preempted = [&](std::string_view kind, uint64_t to, uint64_t from) {
+    metrics
+        ->Counter("baton_worker_preemptions_total",
+                  "Sequences put aside when KV blocks ran out, by what became of their KV",
+                  Plus(labels, "kv", kind))
+        .Increment(static_cast<double>(to - from));
+  };
+  preempted("swapped", now.swaps, before.swaps);
+  preempted("dropped", now.preemptions - now.swaps, before.preemptions - before.swaps);
+  add("baton_worker_recomputed_tokens_total", "Tokens computed again after a preemption",
+      now.recomputed_tokens, before.recomputed_tokens);
+  add("baton_worker_swapped_bytes_total", "KV bytes copied to the swap area and back",
+      now.swapped_bytes, before.swapped_bytes);
+  metrics->Gauge("baton_worker_swap_bytes", "KV bytes in the swap area", labels)
+      .Set(static_cast<double>(now.swap_bytes_used));
+  metrics
+      ->Counter("baton_worker_overhead_seconds_total", "Time of steps outside of the model", labels)
+      .Increment(absl::ToDoubleSeconds(now.overhead - before.overhead));
   add("baton_worker_tokens_total", "Tokens sampled", now.tokens_sampled, before.tokens_sampled);
   metrics
       ->Gauge("baton_worker_kv_blocks_reclaimable", "Blocks that the prefix cache alone holds",

@@ -25,6 +25,10 @@ Result Answer() {
   result.transport = "tcp";
   result.handoff_bytes = 4096;
   result.handoff_cached_tokens = 32;
+  result.path_reason = "predicted";
+  result.predicted_split = 7.5;
+  result.predicted_local = 9;
+  result.scheduling = {2, 70, 5, 30.5};
   return result;
 }
 
@@ -38,7 +42,10 @@ TEST(ResultJson, HasTheDocumentedShapeOnOneLine) {
                   "decode": 5.0, "total": 6.0},
     "itl_ms": {"p50": 15.0, "p99": 19.9, "max": 20.0},
     "path": {"prefill_worker": "p", "decode_worker": "d", "transport": "tcp",
-             "handoff_bytes": 4096, "handoff_cached_tokens": 32, "reason": ""}})"));
+             "handoff_bytes": 4096, "handoff_cached_tokens": 32,
+             "reason": "predicted", "predicted_split_ms": 7.5, "predicted_local_ms": 9.0},
+    "scheduling": {"preemptions": 2, "recomputed_tokens": 70, "swapped_bytes": 5,
+                   "preempted_ms": 30.5}})"));
 }
 
 TEST(ResultJson, LogprobsComeWhenThereAreSome) {
@@ -80,7 +87,8 @@ TEST(ResultJson, FailureIsAnErrorAndNothingElse) {
 TEST(ResultJson, SummarySaysWhereTheTimeWent) {
   EXPECT_EQ(TimingSummary(Answer()),
             "prompt 4 tokens (2 cached), answer 3 tokens (length) in 6 ms: queue 1.0, prefill 2.0, "
-            "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); p -> d over tcp");
+            "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); put aside 2 times for "
+            "30 ms; p -> d over tcp");
 }
 
 TEST(StatusLine, NamesTheFieldOnce) {

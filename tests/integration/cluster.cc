@@ -86,6 +86,7 @@ bool Cluster::StartRouter() {
   std::vector<std::string> arguments = {Binary("baton-router"), "--model", options_.model,
                                         "--port-file", ports};
   Set({"--listen", router_address_.empty() ? "127.0.0.1:0" : router_address_}, arguments);
+  Set({"--local-stall", "0s"}, arguments);  // a path left open is split, as tests expect
   Set(options_.router_flags, arguments);
   router_ = Process::Start(arguments, folder_ + "/router.log");
   if (router_ == nullptr) return false;

@@ -239,7 +239,7 @@ TEST_F(DispatcherTest, LedgerSaysWhatTravelledAndWhatDidNot) {
   ASSERT_EQ(s.client->finished.size(), 1u);
   EXPECT_EQ(s.client->finished[0].route().handoff_bytes(), 4096u);
   EXPECT_EQ(s.client->finished[0].route().handoff_cached_tokens(), 64u);
-  EXPECT_EQ(s.client->finished[0].route().reason(), "");
+  EXPECT_EQ(s.client->finished[0].route().reason(), "unknown_costs");
 }
 
 TEST_F(DispatcherTest, FirstTokenGoesToTheClientBeforeTheHandOff) {

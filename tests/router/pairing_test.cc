@@ -70,7 +70,7 @@ TEST_F(PairingTest, TakesTheDecodeWorkerWithFewestSequencesThenMostFreeBlocks) {
 TEST_F(PairingTest, DecodeWorkerWithoutRoomIsBusyUntilASequenceEnds) {
   AddPrefill("p");
   Worker& d = AddDecode("d", 15);
-  const SequenceKey key = directory_.Assign(d, 1, 60, 0);  // 6 of 15 blocks, 10 needed
+  const SequenceKey key = directory_.Assign(d, 1, 100, 0);  // 10 of 15 blocks, 6 needed
   EXPECT_EQ(Choose().outcome, kBusy);
   EXPECT_EQ(Choose(v1::PATH_LOCAL).outcome, kBusy);
   directory_.Release(key);
@@ -86,7 +86,8 @@ TEST_F(PairingTest, BlocksThatOthersHoldCountAndCachedOnesDoNot) {
   beat.mutable_load()->set_kv_blocks_reclaimable(10);
   directory_.Heartbeat(d, beat);
   EXPECT_EQ(Choose().outcome, kRun);
-  beat.mutable_load()->set_kv_blocks_reclaimable(4);
+  beat.mutable_load()->set_kv_blocks_free(2);
+  beat.mutable_load()->set_kv_blocks_reclaimable(3);
   directory_.Heartbeat(d, beat);
   EXPECT_EQ(Choose().outcome, kBusy);
 }
@@ -252,6 +253,69 @@ TEST(WorkerDirectory, AccountsReturnToZero) {
   EXPECT_EQ(worker.own_blocks, 0u);
   EXPECT_EQ(worker.own_prompt_tokens, 0u);
   EXPECT_EQ(worker.own_sequences, 0u);
+}
+
+// A millisecond per prompt token on both, whose costs are known.
+class ChoiceOfPath : public PairingTest {
+ protected:
+  void SetUp() override {
+    AddPrefill("p").load.mutable_costs()->set_prompt_token(1e-3);
+    AddDecode("d").load.mutable_costs()->set_prompt_token(1e-3);
+  }
+  Pairing Choose(uint64_t prompt, absl::Duration stall = absl::Milliseconds(20)) {
+    return ChoosePair(directory_.Attached(), {.prompt_tokens = prompt,
+                                              .max_tokens = 10,
+                                              .local_stall = stall,
+                                              .handoff = absl::Milliseconds(5)});
+  }
+};
+
+TEST_F(ChoiceOfPath, ShortPromptSkipsTheSplitAndSaysWhy) {
+  const Pairing pairing = Choose(15);
+  EXPECT_EQ(pairing.prefill, nullptr);
+  EXPECT_EQ(pairing.decode->id(), "d");
+  EXPECT_EQ(pairing.reason, "predicted");
+  EXPECT_LT(pairing.predicted_local, pairing.predicted_split);
+  EXPECT_TRUE(pairing.fallback.empty());
+}
+
+TEST_F(ChoiceOfPath, PromptThatWouldHoldStreamsUpIsSplit) {
+  EXPECT_NE(Choose(20).prefill, nullptr);
+  EXPECT_EQ(Choose(20).reason, "predicted");
+  EXPECT_EQ(Choose(20, absl::Milliseconds(21)).prefill, nullptr);
+  EXPECT_NE(Choose(1, absl::ZeroDuration()).prefill, nullptr);
+}
+
+TEST_F(ChoiceOfPath, BusyDecodeWorkerLeavesThePromptToThePrefillWorker) {
+  directory_.Find(2)->foreign_prompt_tokens = 6;
+  EXPECT_NE(Choose(15).prefill, nullptr);
+}
+
+TEST_F(ChoiceOfPath, WithoutMeasurementsItIsSplit) {
+  directory_.Find(1)->load.clear_costs();
+  const Pairing pairing = Choose(15);
+  EXPECT_NE(pairing.prefill, nullptr);
+  EXPECT_EQ(pairing.reason, "unknown_costs");
+}
+
+TEST_F(PairingTest, CreditOfADecodeWorkerIsNotOverdrawn) {
+  AddPrefill("p");
+  Worker& d = AddDecode("d");
+  v1::Heartbeat beat;
+  beat.set_kv_credit_blocks(12);  // of 100: others have the rest
+  directory_.Heartbeat(d, beat);
+  // 51 tokens each, the prompt and one more: 6 blocks of 10.
+  EXPECT_EQ(Choose().outcome, kRun);
+  const SequenceKey first = directory_.Assign(d, 1, 51, 0);
+  EXPECT_EQ(Choose().outcome, kRun);
+  directory_.Grow(first, 60);
+  EXPECT_EQ(Choose().outcome, kRun) << "six blocks still";
+  directory_.Grow(first, 61);
+  EXPECT_EQ(d.own_blocks, 7u);
+  EXPECT_EQ(Choose().outcome, kBusy);
+  directory_.Release(first);
+  EXPECT_EQ(d.own_blocks, 0u);
+  EXPECT_EQ(Choose().outcome, kRun);
 }
 
 }  // namespace

@@ -21,42 +21,6 @@ Options PoolOf(uint32_t blocks) {
   return options;
 }
 
-// A pool of 1.2 sequences, prompt a quarter and output three quarters of each:
-// all of them finish, and none is given blocks that run out on the way.
-TEST(Admission, TakesWholeSequencesSoThatNoneRunsOutOfBlocks) {
-  const FakeOptions fake;
-  Recorder recorder;
-  const auto engine = MakeEngine(fake, PoolOf(10), &recorder);
-  std::mt19937 random(5);
-  std::vector<SequenceSpec> specs;
-  for (uint64_t key = 1; key <= 4; ++key) {
-    specs.push_back(MakeSpec(key, RandomPrompt(random, 64, fake), 193));  // 8 blocks
-    engine->Submit(specs.back());
-  }
-  for (const SequenceSpec& spec : specs) {
-    ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
-    EXPECT_EQ(recorder.Of(spec.ref).tokens, FakeReference(fake, spec.prompt, 193));
-  }
-  ExpectIdle(*engine);
-}
-
-TEST(Admission, BlocksHeldAreThoseOfTheWholeSequence) {
-  Recorder recorder;
-  Gate gate;
-  const auto engine = MakeEngine({}, PoolOf(10), &recorder, nullptr, &gate);
-  gate.Close();
-  engine->Submit(MakeSpec(1, std::vector<TokenId>(33, 1), 32));  // 64 positions
-  ASSERT_TRUE(gate.WaitForStep());
-  const Load load = engine->load();
-  EXPECT_EQ(load.kv_blocks_requests, 2u);
-  EXPECT_EQ(load.kv_blocks_free, 8u);
-  EXPECT_EQ(load.running_sequences, 1u);
-  EXPECT_EQ(load.queued_prompt_tokens, 33u);
-  gate.Open();
-  ASSERT_TRUE(recorder.WaitForEnd({1, 1}));
-  ExpectIdle(*engine);
-}
-
 TEST(Admission, NoMoreThanMaxSequencesRunAtOnce) {
   Recorder recorder;
   Gate gate;

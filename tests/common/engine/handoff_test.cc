@@ -59,15 +59,15 @@ class LandingTest : public testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(LandingTest, ReservationGivesThePromptsBlocksAndHoldsTheRest) {
+TEST_F(LandingTest, ReservationGivesThePromptsBlocksAndHoldsOneForTheNextToken) {
   Start();
-  const SequenceRef ref = Expect(1, 40, 100);  // 2 blocks of prompt, 5 in all
-  const Blocks blocks = Reserve(ref).get();
+  const SequenceRef ref = Expect(1, 64, 100);  // 2 blocks of prompt, 6 in all
+  const Blocks blocks = Reserve(ref, 64).get();
   ASSERT_TRUE(blocks.ok()) << blocks.status();
   EXPECT_EQ(blocks->first_block, 0u);
   EXPECT_EQ(blocks->blocks.size(), 2u);
   ASSERT_TRUE(Eventually([&] { return engine_->load().kv_blocks_transfers == 2; }));
-  EXPECT_EQ(engine_->load().kv_blocks_requests, 5u);
+  EXPECT_EQ(engine_->load().kv_blocks_requests, 3u);
   engine_->ReleaseReservation(ref, absl::UnavailableError("the sender is gone"));
   EXPECT_EQ(EndCode(ref), StatusCode::kUnavailable);
 }
@@ -107,10 +107,10 @@ TEST_F(LandingTest, StateThatCannotBeContinuedIsRefused) {
 }
 
 TEST_F(LandingTest, ReservationWaitsForBlocks) {
-  Start(6);
-  const SequenceRef first = Expect(1, 40, 100);  // 5 blocks
+  Start(3);
+  const SequenceRef first = Expect(1, 40, 50);  // 2 blocks, 3 later
   ASSERT_TRUE(Reserve(first).get().ok());
-  const SequenceRef second = Expect(2, 40, 30);  // 3 blocks
+  const SequenceRef second = Expect(2, 40, 30);
   auto waiting = Reserve(second);
   EXPECT_TRUE(Eventually([&] { return engine_->load().waiting_sequences == 1; }));
   EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
@@ -122,8 +122,8 @@ TEST_F(LandingTest, ReservationWaitsForBlocks) {
 }
 
 TEST_F(LandingTest, CancelWhileWaitingForBlocksRefusesTheReservation) {
-  Start(6);
-  const SequenceRef first = Expect(1, 40, 100);
+  Start(3);
+  const SequenceRef first = Expect(1, 40, 50);  // 2 blocks, 3 later
   ASSERT_TRUE(Reserve(first).get().ok());
   const SequenceRef second = Expect(2, 40, 30);
   auto waiting = Reserve(second);

@@ -251,7 +251,7 @@ TEST_F(PrefixTest, RequestThatNeedsTheWholePoolIsAdmitted) {
   Start(PoolOf(8));
   const Tokens shared = Random(20);
   Run(shared + Random(12));
-  EXPECT_EQ(Run(shared + Random(200), 30).cached, 0u);
+  EXPECT_EQ(Run(shared + Random(215), 20).cached, 0u);
 }
 
 TEST_F(PrefixTest, SeedsGiveEqualTokensWithAndWithoutAHit) {

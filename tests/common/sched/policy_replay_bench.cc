@@ -129,8 +129,10 @@ size_t BeyondBound(const std::vector<Arrival>& arrivals, const std::vector<Serve
   }
   size_t beyond = 0;
   for (size_t i = 0; i < arrivals.size(); ++i) {
-    const absl::Duration patience =
-        std::min(kPatience * WorkAlone(arrivals[i].tokens, worker), flags.aging);
+    Job job;
+    job.tokens = arrivals[i].tokens;
+    job.work = WorkAlone(job.tokens, worker);
+    const absl::Duration patience = Patience(job, flags.aging);
     const absl::Duration due = arrivals[i].at + patience;
     const auto before = std::upper_bound(
         arrivals.begin(), arrivals.end(), due,

@@ -141,7 +141,7 @@ TEST(ShortestWork, JobFallsDueAfterTenTimesItsWorkOrTheAging) {
 }
 
 // The bound of policies.h, exactly, on random loads: nobody starts later than
-// one that came by min(kPatience x work, aging) later would under fcfs.
+// one that came by its patience later would under fcfs.
 TEST(ShortestWork, NobodyWaitsBeyondItsBound) {
   const absl::Duration aging = absl::Seconds(6);
   const absl::Duration step = kWorker.costs.Prompt(0, kWorker.limits.chunk_tokens, 64);
@@ -149,8 +149,9 @@ TEST(ShortestWork, NobodyWaitsBeyondItsBound) {
     const auto arrivals = RandomArrivals(seed, 500, seed % 2 == 0 ? 0.9 : 1.3);
     const auto served = Replay(arrivals, *Make("srw", aging), kWorker);
     for (size_t i = 0; i < arrivals.size(); ++i) {
-      const absl::Duration patience =
-          std::min(kPatience * WorkAlone(arrivals[i].tokens, kWorker), aging);
+      Job job = Waiting(i, arrivals[i].tokens);
+      job.work = WorkAlone(job.tokens, kWorker);
+      const absl::Duration patience = Patience(job, aging);
       const absl::Duration virtually = arrivals[i].at + patience;
       absl::Duration ahead;  // when all that came before is done
       for (const Arrival& other : arrivals) {
@@ -174,6 +175,14 @@ TEST(ShortestWork, LongPromptIsNotStarvedByAStreamOfShortOnes) {
   // Due at 3 s; by then 6 s of work have come.
   EXPECT_LE(served[200].start, absl::Milliseconds(6100));
   EXPECT_LE(served[200].end - served[200].start, absl::Milliseconds(1600));
+}
+
+// A prompt in progress does not keep the worker from a short one.
+TEST(ShortestWork, ShortPromptIsNotHeldUpByALongOneInProgress) {
+  std::vector<Arrival> arrivals = {{.at = absl::ZeroDuration(), .tokens = 8000},
+                                   {.at = absl::Seconds(1), .tokens = 20}};
+  const auto served = Replay(arrivals, *Make("srw"), kWorker);
+  EXPECT_LE(served[1].end, absl::Milliseconds(1000 + 2 * 64));
 }
 
 TEST(ShortestWork, LowersTheMeanWaitOfMixedLengths) {

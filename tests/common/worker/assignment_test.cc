@@ -43,6 +43,7 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   v1::Assign assign = GoodAssign();
   assign.set_deadline_ms(2500);
   assign.set_tenant("gold");
+  assign.set_converted_kv(true);
   assign.set_priority(-3);
   const auto spec = SpecFromAssign(assign, 3, kPrefill, now);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -59,6 +60,7 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   EXPECT_EQ(spec->deadline, now + absl::Milliseconds(2500));
   EXPECT_EQ(spec->handoff_key, std::string(16, 'k'));
   EXPECT_EQ(spec->tenant, "gold");
+  EXPECT_TRUE(spec->swap_only);
   EXPECT_EQ(spec->priority, -3);
   EXPECT_EQ(spec->cache_salt, "tenant");
   EXPECT_FALSE(spec->prefix_cache);

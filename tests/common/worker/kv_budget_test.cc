@@ -54,5 +54,14 @@ TEST(PlanKvBlocks, SizesThatHoldNothingOrOverflowAreRefused) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST(PlanSwapBytes, DefaultIsModestAndBadTextIsQuoted) {
+  EXPECT_EQ(PlanSwapBytes("", uint64_t{64} << 30).value(), 256 * kMiB);
+  EXPECT_EQ(PlanSwapBytes("", 80 * kMiB).value(), 10 * kMiB);
+  EXPECT_EQ(PlanSwapBytes("0", kMiB).value(), 0u);
+  EXPECT_EQ(PlanSwapBytes("1GiB", kMiB).value(), 1024 * kMiB);
+  EXPECT_THAT(std::string(PlanSwapBytes("lots", kMiB).status().message()),
+              ::testing::AllOf(::testing::HasSubstr("--kv-swap"), ::testing::HasSubstr("lots")));
+}
+
 }  // namespace
 }  // namespace baton::worker

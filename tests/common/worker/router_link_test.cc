@@ -27,7 +27,7 @@ class RouterLinkTest : public ::testing::Test, public AssignSink {
       hello.mutable_info()->set_worker_id("w1");
       return hello;
     };
-    hooks.heartbeat = [this] {
+    hooks.heartbeat = [this](uint64_t /*owner*/) {
       absl::MutexLock lock(&mutex_);
       v1::Heartbeat heartbeat;
       heartbeat.mutable_load()->set_running_sequences(running_);

@@ -59,6 +59,8 @@ TEST(SplitByOwner, EndsCarryStatusOrReason) {
   good.handed_off = true;
   good.transport = "shm";
   good.handoff_bytes = 4096;
+  good.preemptions = {
+      .count = 2, .recomputed_tokens = 70, .swapped_bytes = 5, .time = absl::Milliseconds(30)};
   engine::EndOutput bad;
   bad.ref = Ref(1, 2);
   bad.status = absl::UnavailableError("gone \xff");  // a proto string must be UTF-8
@@ -69,6 +71,11 @@ TEST(SplitByOwner, EndsCarryStatusOrReason) {
   EXPECT_TRUE(step.ends(0).handed_off());
   EXPECT_EQ(step.ends(0).transport(), "shm");
   EXPECT_EQ(step.ends(0).handoff_bytes(), 4096);
+  EXPECT_EQ(step.ends(0).scheduling().preemptions(), 2);
+  EXPECT_EQ(step.ends(0).scheduling().recomputed_tokens(), 70);
+  EXPECT_EQ(step.ends(0).scheduling().swapped_bytes(), 5);
+  EXPECT_EQ(step.ends(0).scheduling().preempted(), 30);
+  EXPECT_FALSE(step.ends(1).has_scheduling());
   EXPECT_EQ(step.ends(1).code(), 14);
   EXPECT_EQ(step.ends(1).reason(), v1::FINISH_REASON_UNSPECIFIED);
   v1::StepOutput parsed;
