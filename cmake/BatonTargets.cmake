@@ -13,17 +13,37 @@ target_compile_options(baton_build_flags INTERFACE
 # GCC 12 warns about its own std::string::operator+ (its bug 105651).
 target_compile_options(baton_build_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BATON_SANITIZE)
-  target_compile_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
+  target_compile_options(baton_build_flags INTERFACE -pthread -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
 
-# baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>])
-# declares baton_<name> with the alias baton::<name>.
+# Unoptimized, most of a library's build time is the compiler's work on the
+# headers of gRPC, Protobuf and Abseil: under sanitizers they are read once.
+if(BATON_SANITIZE)
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/sanitized_headers.cc CONTENT "")
+  add_library(baton_sanitized_headers STATIC ${CMAKE_BINARY_DIR}/sanitized_headers.cc)
+  target_compile_options(baton_sanitized_headers PRIVATE -fPIC)
+  target_link_libraries(baton_sanitized_headers PRIVATE baton_build_flags)
+  set(BATON_SANITIZED_HEADERS
+    <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>
+    <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+    <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
+  target_precompile_headers(baton_sanitized_headers PRIVATE ${BATON_SANITIZED_HEADERS})
+endif()
+
+# baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>] [HOT])
+# declares baton_<name> with the alias baton::<name>. HOT: tests spend their time
+# in it, so it is optimized where the others are not, under sanitizers.
 function(baton_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(baton_${name} STATIC ${ARG_SOURCES})
   add_library(baton::${name} ALIAS baton_${name})
   set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  if(BATON_SANITIZE AND ARG_HOT)
+    target_compile_options(baton_${name} PRIVATE -O1)
+  elseif(BATON_SANITIZE)
+    target_precompile_headers(baton_${name} REUSE_FROM baton_sanitized_headers)
+  endif()
   target_include_directories(baton_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS}
                         PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:baton_build_flags>)
@@ -44,6 +64,13 @@ endfunction()
 # label, such as unit_tests, builds its tests.
 set(BATON_CORE_TESTS "tests/common/(base|cores|engine|kv|sampling|sched|transport)(/|$)")
 set(BATON_NUMERIC_TESTS "tests/(kernels|common/model|common/sampling)(/|$)")
+# Under sanitizers the build type alone says how tests are optimized.
+if(BATON_SANITIZE)
+  set(BATON_SANITIZED 1)
+else()
+  set(BATON_SANITIZED 0)
+  set(BATON_TEST_OPTIMIZATION -O1)
+endif()
 foreach(label IN ITEMS unit core numeric integration bench)
   add_custom_target(${label}_tests)
 endforeach()
@@ -67,7 +94,7 @@ function(baton_test name)
   # Most of a test's build time is the compiler's work on GoogleTest: read it
   # once (the flags must be the same for all), and optimize tests lightly.
   target_precompile_headers(${name} REUSE_FROM baton_test_main)
-  target_compile_options(${name} PRIVATE -O1 -pthread)
+  target_compile_options(${name} PRIVATE ${BATON_TEST_OPTIMIZATION} -pthread)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set(labels ${ARG_LABEL})
   if(ARG_LABEL STREQUAL "unit")

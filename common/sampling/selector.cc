@@ -119,7 +119,7 @@ void Selector::TakeSample(std::span<const float> keys, std::span<const float> we
   for (size_t i = stride / 2; i < keys.size(); i += stride) {
     const float weight = weights.empty() ? 1 : weights[i];
     sample_[sampled_] = {keys[i], weight};
-    sampled_ += (keys[i] <= ceiling) & (keys[i] != -kFloatMax) & (weight != 0) ? 1 : 0;
+    sampled_ += int{keys[i] <= ceiling} & int{keys[i] != -kFloatMax} & int{weight != 0};
   }
 }
 

@@ -121,11 +121,12 @@ void EventLoop::Run(const std::string& name) {
   while (running_) {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), TimeoutMs());
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == kWakeId) {
+      const uint64_t id = events[i].data.u64;  // packed: no reference may bind to it
+      if (id == kWakeId) {
         RunMailbox();
         continue;
       }
-      const auto it = watches_.find(events[i].data.u64);
+      const auto it = watches_.find(id);
       if (it == watches_.end()) continue;  // removed by an earlier handler of this turn
       const auto on_events = it->second.on_events;
       (*on_events)(events[i].events);

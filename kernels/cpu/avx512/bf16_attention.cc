@@ -21,7 +21,6 @@ namespace {
 
 constexpr uint32_t kBlockVectors = kBlockTokens / kLanes;
 constexpr uint32_t kTokenPairs = kBlockTokens / 2;
-constexpr uint32_t kSegmentBlocks = kSegmentTokens / kBlockTokens;
 constexpr uint32_t kValueVectors = 4;  // 64 dimensions of V at a time
 constexpr uint32_t kValueRows = 6;
 // Dimensions of Q and K taken at a time, in pairs; scores of wider heads are

@@ -270,7 +270,7 @@ class ConvertedKv : public testing::Test {
     }
   }
 
-  const FakeOptions fake_;
+  FakeOptions fake_;
   Recorder recorder_;
   std::unique_ptr<Engine> engine_;
 };

@@ -335,7 +335,7 @@ class PrefixSplitTest : public testing::Test {
            pair_->prefill->arena().layout().BlockBytes();
   }
 
-  const FakeOptions fake_;
+  FakeOptions fake_;
   std::mt19937 random_{12};
   std::unique_ptr<Pair> pair_;
   uint64_t key_ = 0;

@@ -331,7 +331,7 @@ TEST_F(PrefixCacheTest, LookupOfALongPromptTakesMicroseconds) {
     best = std::min(best, elapsed.count());
   }
   RecordProperty("microseconds", std::to_string(best));
-  EXPECT_LT(best, 200);
+  EXPECT_LT(best, BATON_SANITIZED ? 20000 : 200);
 }
 
 }  // namespace

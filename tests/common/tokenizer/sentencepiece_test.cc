@@ -160,7 +160,7 @@ TEST(SentencePiece, StreamsAsRecorded) {
   for (const auto& [name, path] : models) {
     const auto tokenizer = Load(path);
     ASSERT_NE(tokenizer, nullptr);
-    const auto check = [&](const Json& one) {
+    const auto check = [&, name = name](const Json& one) {
       StreamDecoder decoder(tokenizer.get());
       const auto ids = one["ids"].get<std::vector<TokenId>>();
       std::vector<std::string> chunks;
