@@ -52,6 +52,8 @@ run_ctest() {  # PRESET NAME CTEST-FLAGS...
   grep -E '^(The following tests FAILED|[[:space:]]+[0-9]+ - )' "$results/$name.log" >&2 || true
   grep -B2 -A12 -E '^\[  FAILED  \]|: Failure$|ERROR: (Address|Thread|Leak)|runtime error:' "$results/$name.log" | head -n 80 >&2 || true
   count_results "$results/$name.xml"
+  say "    slowest: $(sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec$/\2 s \1/p' "$results/$name.log" |
+    sort -rn | head -n 3 | paste -sd ',' | sed 's/,/, /g')"
 }
 
 check_sources() {
