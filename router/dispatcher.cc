@@ -2,11 +2,11 @@
 #include "router/dispatcher.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 #include "common/rpc/status.h"
 #include "router/prediction.h"
 
@@ -16,16 +16,6 @@ namespace {
 constexpr absl::Duration kStallCheck = absl::Milliseconds(250);
 // What a prompt token is taken to cost until a worker has measured it.
 constexpr absl::Duration kTokenAtFirst = absl::Microseconds(500);
-
-std::string RandomHandoffKey() {
-  std::random_device device;
-  std::string key(16, '\0');
-  for (size_t i = 0; i < key.size(); i += 4) {
-    const uint32_t word = device();
-    key.replace(i, 4, reinterpret_cast<const char*>(&word), 4);
-  }
-  return key;
-}
 
 }  // namespace
 
@@ -140,7 +130,7 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   request.state = State::kReserving;
   request.endpoints = pairing.endpoints;
   request.converted = pairing.converted;
-  request.handoff_key = RandomHandoffKey();
+  request.handoff_key = RandomBytes(16);
   // Counted now, sent when the decode worker has accepted: requests that
   // arrive in between must see it.
   request.prefill_key =

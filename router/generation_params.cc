@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "common/sampling/wire.h"
@@ -24,11 +24,6 @@ constexpr int kMaxSequences = 16;
 constexpr int kMaxSequenceTokens = 64;
 constexpr int kMaxBadWords = 64;
 constexpr uint32_t kMaxTopK = std::numeric_limits<int32_t>::max();
-
-uint64_t RandomSeed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 std::string Indexed(std::string_view field, int index) {
   return absl::StrCat(std::string(field), "[", index, "]");
@@ -160,7 +155,7 @@ absl::Status SetSampling(const v1::SamplingParams& in, const ServedModel& model,
   out.MergeFrom(in);
   out.clear_preset();
   out.clear_bad_words();
-  if (!in.has_seed()) out.set_seed(RandomSeed());
+  if (!in.has_seed()) out.set_seed(RandomU64());
   for (const std::string& word : in.bad_words()) AddBadWord(word, model, out);
   if (out.top_k() > kMaxTopK) {
     return rpc::BadField("sampling.top_k",

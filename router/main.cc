@@ -31,6 +31,7 @@ absl::Status Serve(const Options& options, const sigset_t& end_signals) {
   const std::shared_ptr<const ServedModel> served = model->Get();
   BATON_ASSIGN_OR_RETURN(const auto router, Router::Start(options, std::move(model)));
   LogInfo("router started", {{"listen", router->address()},
+                             {"workers", router->worker_address()},
                              {"model", served ? served->name : "fake"},
                              {"architecture", served ? served->architecture : ""},
                              {"vocabulary", served ? served->vocabulary : 0},
@@ -38,8 +39,9 @@ absl::Status Serve(const Options& options, const sigset_t& end_signals) {
                              {"prompt_format", served ? served->format_name() : ""},
                              {"metrics", router->metrics_address()}});
   if (!options.port_file.empty()) {
-    BATON_RETURN_IF_ERROR(WritePortFile(
-        options.port_file, {.listen = router->address(), .metrics = router->metrics_address()}));
+    BATON_RETURN_IF_ERROR(WritePortFile(options.port_file, {.listen = router->address(),
+                                                            .workers = router->worker_address(),
+                                                            .metrics = router->metrics_address()}));
   }
   int number = 0;
   while (sigwait(&end_signals, &number) != 0) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/options.h"
 
-#include <random>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/log.h"
+#include "common/base/random.h"
 
 namespace baton::router {
 
@@ -19,6 +18,9 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "Prompt format of Chat; default: the checkpoint's own");
 
   line.Add("Network", "listen", &options->listen, "HOST:PORT of the gRPC API");
+  line.Add("Network", "worker-listen", &options->worker_listen,
+           "HOST:PORT where workers attach, apart from the API, so that only they can reach it; "
+           "empty: at --listen");
   line.Add("Network", "metrics-listen", &options->metrics_listen,
            "HOST:PORT of Prometheus metrics; empty: none");
   line.Add("Network", "reflection", &options->reflection, "Serve gRPC reflection");
@@ -118,7 +120,7 @@ DispatcherOptions MakeDispatcherOptions(const Options& options) {
   out.transport = options.transport == "shm"   ? TransportRule::kShm
                   : options.transport == "tcp" ? TransportRule::kTcp
                                                : TransportRule::kAuto;
-  out.router_id = absl::StrFormat("router-%08x", std::random_device()());
+  out.router_id = absl::StrFormat("router-%016x", RandomU64());
   return out;
 }
 

@@ -19,6 +19,7 @@ namespace baton::router {
 struct Options {
   ModelChoice model;
   std::string listen = "127.0.0.1:8500";
+  std::string worker_listen;                   // for workers; empty: `listen` serves them too
   std::string metrics_listen = "127.0.0.1:0";  // empty: none
   std::string port_file;
   rpc::TlsOptions tls;

@@ -49,15 +49,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const Options& options,
                               &router->calls_, &router->router_metrics_});
   router->registry_ =
       std::make_unique<RegistryService>(router->thread_.get(), &router->calls_, kWorkerStream);
-  rpc::ServerOptions server;
-  server.listen = options.listen;
-  server.tls = options.tls;
-  server.reflection = options.reflection;
-  server.max_message_bytes = kMessageSlack * options.max_message_bytes;
-  BATON_ASSIGN_OR_RETURN(
-      router->server_,
-      rpc::Server::Start(server, {{"baton.v1.Inference", router->inference_.get()},
-                                  {"baton.v1.Registry", router->registry_.get()}}));
+  BATON_RETURN_IF_ERROR(router->Listen());
   // A worker may have attached before the server was known here.
   router->thread_->Run([self](Dispatcher& core, absl::Time) {
     self->started_ = true;
@@ -67,6 +59,28 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const Options& options,
     BATON_RETURN_IF_ERROR(router->metrics_.Serve(options.metrics_listen));
   }
   return router;
+}
+
+absl::Status Router::Listen() {
+  rpc::ServerOptions server;
+  server.tls = options_.tls;
+  server.reflection = options_.reflection;
+  server.max_message_bytes = kMessageSlack * options_.max_message_bytes;
+  server.listen = options_.listen;
+  std::vector<rpc::NamedService> api = {{"baton.v1.Inference", inference_.get()}};
+  const rpc::NamedService registry = {"baton.v1.Registry", registry_.get()};
+  if (options_.worker_listen.empty()) api.push_back(registry);
+  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, api));
+  if (options_.worker_listen.empty()) return absl::OkStatus();
+  server.listen = options_.worker_listen;
+  server.listen_flag = "--worker-listen";
+  BATON_ASSIGN_OR_RETURN(worker_server_, rpc::Server::Start(server, {registry}));
+  worker_server_->SetReady(true);
+  return absl::OkStatus();
+}
+
+std::string Router::worker_address() const {
+  return worker_server_ != nullptr ? worker_server_->address() : address();
 }
 
 std::string Router::metrics_address() const {
@@ -89,6 +103,7 @@ void Router::Drain(absl::Duration timeout) {
   // Streams whose client does not take the end are cut off by the shutdown.
   calls_.WaitNone(kLastCalls);
   server_->Shutdown(kLastCalls);
+  if (worker_server_ != nullptr) worker_server_->Shutdown(kLastCalls);
   pool_.reset();
   thread_.reset();
   LogInfo("router stopped", {{"all_finished", finished}});

@@ -29,6 +29,7 @@ class Router final {
   ~Router();
 
   std::string address() const { return server_->address(); }
+  std::string worker_address() const;   // where workers attach
   std::string metrics_address() const;  // empty: none
   metrics::Metrics& metrics() { return metrics_; }
 
@@ -38,6 +39,7 @@ class Router final {
 
  private:
   Router(const Options& options, std::unique_ptr<ModelSlot> model);
+  absl::Status Listen();
 
   const Options options_;
   metrics::Metrics metrics_;
@@ -46,6 +48,7 @@ class Router final {
   const std::unique_ptr<ModelSlot> model_;
   Dispatcher dispatcher_;
   std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<rpc::Server> worker_server_;  // null: server_ serves workers too
   std::unique_ptr<DispatcherThread> thread_;
   std::unique_ptr<TaskPool> pool_;
   std::unique_ptr<InferenceService> inference_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/validation.h"
 
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
@@ -25,11 +25,6 @@ constexpr size_t kMaxTenantBytes = 128;
 // A text longer than this many bytes per token of context cannot fit, and is
 // refused before it costs time in the tokenizer.
 constexpr uint64_t kMaxBytesPerToken = 256;
-
-uint64_t Random64() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
-}
 
 absl::Status CheckModel(const std::string& name, const ServedModel& model) {
   if (name.empty() || name == model.name) return absl::OkStatus();
@@ -71,7 +66,7 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
   }
   ValidatedRequest out;
   out.request_id =
-      !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", Random64());
+      !request.request_id().empty() ? request.request_id() : absl::StrFormat("%016x", RandomU64());
   out.path = request.path();
   BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
   out.cache_salt = request.cache_salt();

@@ -13,6 +13,7 @@ namespace baton {
 
 absl::Status WritePortFile(const std::string& path, const Ports& ports) {
   nlohmann::json content = {{"listen", ports.listen}, {"pid", getpid()}};
+  if (!ports.workers.empty()) content["workers"] = ports.workers;
   if (!ports.metrics.empty()) content["metrics"] = ports.metrics;
   const std::string unfinished = absl::StrCat(path, ".tmp");
   std::ofstream file(unfinished, std::ios::trunc);

@@ -10,10 +10,11 @@ namespace baton {
 
 struct Ports {
   std::string listen;   // HOST:PORT of the gRPC server
+  std::string workers;  // HOST:PORT where workers attach; empty: a worker's own file
   std::string metrics;  // HOST:PORT; empty: none
 };
 
-// Writes {"listen": ..., "metrics": ..., "pid": ...} to `path`, whole or not
+// Writes {"listen": ..., "workers": ..., "metrics": ..., "pid": ...} to `path`, whole or not
 // at all.
 absl::Status WritePortFile(const std::string& path, const Ports& ports);
 

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   EnablePlugins(options.reflection);
   const size_t colon = options.listen.rfind(':');
   if (colon == std::string::npos) {
-    return absl::InvalidArgumentError("--listen: '" + options.listen +
+    return absl::InvalidArgumentError(options.listen_flag + ": '" + options.listen +
                                       "' is not HOST:PORT, such as 127.0.0.1:8500");
   }
   BATON_ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(options.tls));
@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (server->server_ == nullptr || server->port_ == 0) {
     return absl::UnavailableError("cannot listen on " + options.listen +
                                   ": the port is in use or the address is not of this machine; "
-                                  "choose another --listen");
+                                  "choose another " +
+                                  options.listen_flag);
   }
   server->SetReady(false);
   server->SetLive(true);

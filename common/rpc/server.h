@@ -17,6 +17,7 @@ namespace baton::rpc {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
+  std::string listen_flag = "--listen";  // for errors
   TlsOptions tls;
   uint64_t max_message_bytes = 4 << 20;
   bool reflection = true;

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/transport/outgoing_transfer.h"
 #include "common/transport/sender_link.h"

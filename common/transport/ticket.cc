@@ -1,35 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/transport/ticket.h"
 
-#include <sys/random.h>
-
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/base/status_macros.h"
 #include "common/transport/slice_digest.h"
 
 namespace baton::transport {
 
-std::string MakeTicketId() {
-  std::string id(kTicketIdBytes, '\0');
-  if (getrandom(id.data(), id.size(), 0) != static_cast<ssize_t>(id.size())) {
-    // Only on kernels without the call; the device never runs dry.
-    std::random_device device;
-    for (char& byte : id) byte = static_cast<char>(device());
-  }
-  return id;
-}
-
-uint64_t RandomU64() {
-  uint64_t value = 0;
-  for (char byte : MakeTicketId()) value = value * 257 + static_cast<unsigned char>(byte);
-  return value;
-}
-
 Ticket::Ticket(uint64_t epoch, Grant grant, const kv::KvLayout& layout, size_t wire_bytes)
-    : id_(MakeTicketId()),
+    : id_(RandomBytes(kTicketIdBytes)),
       epoch_(epoch),
       grant_(std::move(grant)),
       layers_(layout.layers),

@@ -17,10 +17,6 @@ namespace baton::transport {
 
 inline constexpr size_t kTicketIdBytes = 16;
 
-// 16 bytes of the kernel's random numbers.
-std::string MakeTicketId();
-uint64_t RandomU64();
-
 // Knows which slices (block, layer) have landed and with what checksum.
 // Belongs to the receiver's thread.
 //

@@ -427,6 +427,34 @@ TEST_F(ServiceTest, PortInUseIsNamed) {
   EXPECT_NE(second.status().message().find(options_.listen), std::string::npos);
 }
 
+TEST_F(ServiceTest, WorkersHaveAnAddressOfTheirOwnWhereAsked) {
+  options_.worker_listen = "127.0.0.1:0";
+  StartRouter();
+  ASSERT_NE(router_->worker_address(), router_->address());
+  FakeWorker worker(router_->worker_address(), MakeHello("d", v1::WORKER_ROLE_DECODE, 1 << 20));
+  EXPECT_TRUE(worker.WaitWelcome());
+
+  // Neither address serves what the other is for.
+  const auto registry = v1::Registry::NewStub(channel_);
+  grpc::ClientContext attach_context;
+  EXPECT_EQ(registry->Attach(&attach_context)->Finish().error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  const auto api = v1::Inference::NewStub(
+      grpc::CreateChannel(router_->worker_address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext list_context;
+  v1::ListModelsResponse models;
+  EXPECT_EQ(api->ListModels(&list_context, {}, &models).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ServiceTest, AddressOfWorkersInUseIsNamedWithItsFlag) {
+  StartRouter();
+  options_.worker_listen = router_->address();
+  const auto second = Router::Start(options_, std::make_unique<ModelSlot>(model_));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(second.status().message().find("--worker-listen"), std::string::npos);
+}
+
 TEST_F(ServiceTest, OptionsThatContradictAreRefusedByName) {
   options_.lease = absl::Milliseconds(100);
   const auto router = Router::Start(options_, std::make_unique<ModelSlot>(model_));
