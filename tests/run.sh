@@ -60,7 +60,10 @@ check_sources() {
   local problems=0
   (cd "$BATON_ROOT" && git ls-files -co --exclude-standard '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror) || problems=1
   python3 "$BATON_ROOT/tests/check_includes.py" || problems=1
-  bash -n "$BATON_ROOT"/deploy/local/*.sh || problems=1
+  local script
+  for script in "$BATON_ROOT"/{deploy/local,tests,tests/bench}/*.sh; do
+    bash -n "$script" || problems=1
+  done
   if [ $problems -eq 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 }
 
