@@ -119,7 +119,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   ModelInfo info = Describe(config, plan, weights, options.weights, packed.bytes,
                             UsableVocabulary(checkpoint), threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
-                                       options.max_step_tokens, std::move(pool), options.cores);
+                                       options.max_step_tokens, std::move(pool), options.cores,
+                                       options.profile);
 }
 
 absl::StatusOr<std::optional<kv::KvType>> ParseKvChoice(const std::string& name) {

@@ -15,6 +15,7 @@
 #include "common/kv/layout.h"
 #include "common/model/model.h"
 #include "common/model/packed_cache.h"
+#include "common/model/step_profile.h"
 #include "common/model/weight_choice.h"
 
 namespace baton::model {
@@ -37,6 +38,8 @@ struct LoadOptions {
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.
   std::shared_ptr<cores::CoreShare> cores;
+  // Filled by every Forward; outlives the model. Null: nothing is timed.
+  StepProfile* profile = nullptr;
   PackedCacheOptions cache;  // no cache unless a folder is given
 };
 

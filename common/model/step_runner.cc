@@ -69,10 +69,14 @@ void StepRunner::WaitUnlessByRows() {
 }
 
 void StepRunner::Run() {
+  if (thread_ == 0 && context_.profile != nullptr) context_.profile->Begin();
   ZeroFreshBlocks();
   Embed();
+  Mark(StepPart::kEmbed);
   for (uint32_t layer = 0; layer < context_.model.layers.size(); ++layer) RunLayer(layer);
-  if (!step_.logit_rows.empty()) Head();
+  if (step_.logit_rows.empty()) return;
+  Head();
+  Mark(StepPart::kHead);
 }
 
 void StepRunner::ZeroFreshBlocks() {
@@ -100,19 +104,27 @@ void StepRunner::RunLayer(uint32_t layer) {
   const PackedLayer& weights = context_.model.layers[layer];
   const LayerFormats& formats = work_.layer_formats[layer];
   NormAndPack(weights.attention_norm, formats.attention_in, step_.tiles, {}, work_.attention_in);
+  Mark(StepPart::kNorm);
   Project(weights);
+  Mark(StepPart::kQkv);
   AppendKv(layer);
   const auto appended = [&] {
     if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
   };
   if (!step_.items_append) appended();
+  Mark(StepPart::kAppend);
   Attend(layer);
   if (step_.items_append) appended();
+  Mark(StepPart::kAttention);
   AttentionOut(weights, formats.attention_out);
+  Mark(StepPart::kAttentionOut);
   NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
+  Mark(StepPart::kNorm);
   GateAndUp(weights, formats);
+  Mark(StepPart::kGateUp);
   MultiplyAddToX(weights.down, work_.ffn_out, false, FirstPanelAfter(layer));
   WaitUnlessByRows();
+  Mark(StepPart::kDown);
 }
 
 void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& formats,

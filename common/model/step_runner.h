@@ -12,6 +12,7 @@
 #include "common/model/model.h"
 #include "common/model/packed_model.h"
 #include "common/model/step.h"
+#include "common/model/step_profile.h"
 #include "common/model/thread_pool.h"
 #include "common/model/workspace.h"
 #include "kernels/api/backend.h"
@@ -30,6 +31,7 @@ struct StepContext {
   Attention& attention;
   Workspace& work;
   ThreadPool& pool;
+  StepProfile* profile = nullptr;  // null: nothing is timed
   // Next attention item, and next merge, of even and odd layers: each is reset
   // while the other is in use.
   std::atomic<uint32_t> next_item[2] = {0, 0};
@@ -52,6 +54,10 @@ class StepRunner final {
   void Run();
 
  private:
+  // Thread 0 tells the profile that `part` ends here.
+  void Mark(StepPart part) {
+    if (thread_ == 0 && context_.profile != nullptr) context_.profile->Mark(part);
+  }
   void ZeroFreshBlocks();
   void Embed();
   void RunLayer(uint32_t layer);

@@ -12,7 +12,8 @@ namespace baton::model {
 
 Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan,
                          PackedModel weights, ModelInfo info, uint32_t max_step_tokens,
-                         std::unique_ptr<ThreadPool> pool, std::shared_ptr<cores::CoreShare> cores)
+                         std::unique_ptr<ThreadPool> pool, std::shared_ptr<cores::CoreShare> cores,
+                         StepProfile* profile)
     : config_(config),
       plan_(std::move(plan)),
       weights_(std::move(weights)),
@@ -20,6 +21,7 @@ Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan
       max_step_tokens_(max_step_tokens),
       pool_(std::move(pool)),
       cores_(std::move(cores)),
+      profile_(profile),
       attention_(config_, plan_.layout, *plan_.backend, *plan_.attention, pool_->threads()),
       work_(config_, weights_, max_step_tokens, pool_->threads()) {}
 
@@ -41,8 +43,8 @@ absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvAre
                         step.logit_rows.size(), config_.vocabulary));
   }
   attention_.Prepare(step);
-  StepContext context{config_, weights_,   *plan_.backend, step,  arena,
-                      logits,  layer_done, attention_,     work_, *pool_};
+  StepContext context{config_,    weights_,   *plan_.backend, step,   arena,   logits,
+                      layer_done, attention_, work_,          *pool_, profile_};
   pool_->Run([&](uint32_t thread) { StepRunner(context, thread).Run(); });
   return absl::OkStatus();
 }

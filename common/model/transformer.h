@@ -11,6 +11,7 @@
 #include "common/model/compute_plan.h"
 #include "common/model/model.h"
 #include "common/model/packed_model.h"
+#include "common/model/step_profile.h"
 #include "common/model/thread_pool.h"
 #include "common/model/workspace.h"
 
@@ -21,10 +22,10 @@ namespace baton::model {
 class Transformer final : public Model {
  public:
   // `cores` says before every step where to run it; null: on all threads of
-  // `pool`, wherever the system puts them.
+  // `pool`, wherever the system puts them. `profile`: see LoadOptions.
   Transformer(const checkpoint::ModelConfig& config, ComputePlan plan, PackedModel weights,
               ModelInfo info, uint32_t max_step_tokens, std::unique_ptr<ThreadPool> pool,
-              std::shared_ptr<cores::CoreShare> cores);
+              std::shared_ptr<cores::CoreShare> cores, StepProfile* profile = nullptr);
 
   const ModelInfo& info() const override { return info_; }
   const kv::KvLayout& kv_layout() const override { return plan_.layout; }
@@ -46,6 +47,7 @@ class Transformer final : public Model {
   const uint32_t max_step_tokens_;
   std::unique_ptr<ThreadPool> pool_;
   const std::shared_ptr<cores::CoreShare> cores_;
+  StepProfile* const profile_;
   Attention attention_;
   Workspace work_;
 };

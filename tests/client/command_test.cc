@@ -115,7 +115,9 @@ TEST(Command, FailedRequestIsOneAndWrongUsageTwo) {
       {{"generate", "--chat", "/nonexistent.json"}, "cannot read /nonexistent.json"},
       {{"generate", "--input", "x", "--prompt", "y"}, "exclude each other"},
       {{"score", "--model", "embedded"}, "give one of --text"},
-      {{"bench"}, "baton bench model"},
+      {{"bench"}, "baton bench machine"},
+      {{"bench", "machine", "--seconds", "0"}, "--seconds must be above 0"},
+      {{"bench", "kernels", "embedded", "--rows", "0"}, "--rows must be"},
       {{"kv-budget", "--layers", "3"}, "--layers, --kv-heads and --head-dim together"},
       {{"inspect"}, "which model?"},
   };
@@ -211,6 +213,34 @@ TEST(Command, BenchPrintsThePeersKeys) {
   const Json json = Json::parse(baton.output());
   EXPECT_EQ(json.size(), 3u);
   for (const char* key : {"prompt8", "decode1", "decode2"}) EXPECT_GT(json[key], 0) << key;
+}
+
+TEST(Command, BenchTellsSharesOfWhatTheMachineAllows) {
+  ChildProcess model =
+      Baton({"bench", "model", "--model", "embedded", "--threads", "1", "--pp", "8", "--tg", "2",
+             "--batch", "1", "--reps", "1", "--shares", "--json"});
+  ASSERT_EQ(model.Wait(), 0) << model.error();
+  const Json shares = Json::parse(model.output())["shares"]["decode1"];
+  EXPECT_GT(shares["of_roofline"], 0);
+  EXPECT_THAT(shares["limit"].get<std::string>(), ::testing::AnyOf("compute", "memory"));
+  double sum = 0;
+  for (const auto& [part, share] : shares["time"].items()) sum += share.get<double>();
+  EXPECT_NEAR(sum, 1, 0.01);
+
+  ChildProcess kernels = Baton({"bench", "kernels", "embedded", "--threads", "1", "--rows", "64",
+                                "--seconds", "0.01", "--json"});
+  ASSERT_EQ(kernels.Wait(), 0) << kernels.error();
+  const Json first = Json::parse(kernels.output().substr(0, kernels.output().find('\n')));
+  EXPECT_EQ(first["rows"], 64);
+  EXPECT_GT(first["share_of_peak"], 0);
+  EXPECT_THAT(kernels.output(), HasSubstr("attention, decode"));
+
+  ChildProcess machine =
+      Baton({"bench", "machine", "--threads", "1", "--seconds", "0.01", "--json"});
+  ASSERT_EQ(machine.Wait(), 0) << machine.error();
+  const Json json = Json::parse(machine.output());
+  EXPECT_GT(json["read_gb_per_s"]["memory"]["one_thread"], 0);
+  EXPECT_EQ(json["memory_mode"], "one thread");
 }
 
 }  // namespace

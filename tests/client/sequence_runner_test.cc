@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "client/cli/divergence.h"
-#include "client/cli/speed.h"
 #include "common/model/fake/fake_model.h"
 
 namespace baton::cli {
@@ -80,36 +79,6 @@ TEST(SequenceRunner, RefusesWhatDoesNotFit) {
   ASSERT_TRUE(runner.ok());
   EXPECT_FALSE(runner->Prefill(0, Prompt(33), {}).ok());
   EXPECT_FALSE(runner->Prefill(0, std::vector<TokenId>{1000}, {}).ok());
-}
-
-TEST(MeasureSpeed, NamesEachMeasurementAsThePeersToolDoes) {
-  const auto model = *model::MakeFakeModel(SmallSteps());
-  SpeedOptions options;
-  options.prompt_tokens = 40;
-  options.decode_steps = 3;
-  options.batches = {1, 4};
-  options.repetitions = 2;
-  size_t heard = 0;
-  const auto results = MeasureSpeed(model.get(), options, [&](const auto&) { ++heard; });
-  ASSERT_TRUE(results.ok()) << results.status();
-  ASSERT_EQ(results->size(), 3u);
-  EXPECT_EQ(heard, 3u);
-  EXPECT_EQ((*results)[0].first, "prompt40");
-  EXPECT_EQ((*results)[1].first, "decode1");
-  EXPECT_EQ((*results)[2].first, "decode4");
-  for (const auto& [name, speed] : *results) EXPECT_GT(speed, 0) << name;
-}
-
-TEST(MeasureSpeed, RefusesWorkThatDoesNotFit) {
-  const auto model = *model::MakeFakeModel(SmallSteps());
-  const auto measure = [&](SpeedOptions options) {
-    return MeasureSpeed(model.get(), options, {}).status().code();
-  };
-  EXPECT_EQ(measure({.prompt_tokens = 2000}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(measure({.batches = {25}}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(measure({.batches = {0}}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(measure({.batches = {}}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(measure({.repetitions = 0}), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

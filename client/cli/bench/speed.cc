@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/cli/speed.h"
+#include "client/cli/bench/speed.h"
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +48,7 @@ class SpeedRun final {
   // Tokens per second, once.
   absl::StatusOr<double> Prompt() {
     std::vector<float> row(runner_->vocabulary());
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point begin = Start();
     BATON_RETURN_IF_ERROR(runner_->Prefill(0, std::span(pool_).first(options_.prompt_tokens), row));
     return options_.prompt_tokens / SecondsSince(begin);
   }
@@ -61,7 +61,7 @@ class SpeedRun final {
       BATON_RETURN_IF_ERROR(runner_->Prefill(prefilled_, prefix, {}));
     }
     std::vector<float> logits(size_t{batch} * runner_->vocabulary());
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point begin = Start();
     for (uint32_t k = 0; k < options_.decode_steps; ++k) {
       const auto tokens = std::span(pool_).subspan(size_t{k + 1} * kStepStride, batch);
       BATON_RETURN_IF_ERROR(runner_->Step(tokens, context + k, logits));
@@ -71,6 +71,12 @@ class SpeedRun final {
   }
 
  private:
+  // What came before, such as contexts, does not count.
+  Clock::time_point Start() const {
+    if (options_.profile != nullptr) options_.profile->Reset();
+    return Clock::now();
+  }
+
   // The greedy choice belongs to the work of decoding.
   void Choose(std::span<const float> logits, uint32_t batch) {
     for (uint32_t s = 0; s < batch; ++s) {
@@ -127,21 +133,28 @@ absl::StatusOr<std::vector<SpeedResult>> MeasureSpeed(
           std::max(options.prompt_tokens, options.decode_context + options.decode_steps)));
   SpeedRun run(&runner, options, model->info().usable_vocabulary);
   std::vector<SpeedResult> results;
-  const auto best_of = [&](const std::string& name, const auto& once) -> absl::Status {
-    double best = 0;
+  const auto best_of = [&](SpeedResult result, const auto& once) -> absl::Status {
     for (uint32_t i = 0; i < options.repetitions; ++i) {
       BATON_ASSIGN_OR_RETURN(const double speed, once());
-      best = std::max(best, speed);
+      if (speed <= result.tokens_per_second) continue;
+      result.tokens_per_second = speed;
+      if (options.profile != nullptr) result.profile = *options.profile;
     }
-    results.emplace_back(name, best);
+    results.push_back(std::move(result));
     if (progress) progress(results.back());
     return absl::OkStatus();
   };
   BATON_RETURN_IF_ERROR(
-      best_of(absl::StrCat("prompt", options.prompt_tokens), [&] { return run.Prompt(); }));
+      best_of({.name = absl::StrCat("prompt", options.prompt_tokens),
+               .tokens = options.prompt_tokens,
+               .work = PromptWork(options.prompt_tokens, model->max_step_tokens())},
+              [&] { return run.Prompt(); }));
   for (uint32_t batch : options.batches) {
-    BATON_RETURN_IF_ERROR(
-        best_of(absl::StrCat("decode", batch), [&] { return run.Decode(batch); }));
+    // Steps see more and more: as many as the one in the middle, on average.
+    const double seen = options.decode_context + (options.decode_steps + 1) / 2.0;
+    BATON_RETURN_IF_ERROR(best_of(
+        {.name = absl::StrCat("decode", batch), .tokens = batch, .work = DecodeWork(batch, seen)},
+        [&] { return run.Decode(batch); }));
   }
   return results;
 }

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cli/bench/model_work.h"
 #include "common/model/model.h"
+#include "common/model/step_profile.h"
 
 namespace baton::cli {
 
@@ -18,11 +19,17 @@ struct SpeedOptions {
   uint32_t decode_steps = 64;
   uint32_t decode_context = 16;  // tokens of each sequence before its first step
   std::vector<uint32_t> batches = {1, 4, 8};
-  uint32_t repetitions = 3;  // the best counts: machines are shared
+  uint32_t repetitions = 3;               // the best counts: machines are shared
+  model::StepProfile* profile = nullptr;  // that the model fills, or null
 };
 
-// Name ("prompt512", "decode4") and tokens per second.
-using SpeedResult = std::pair<std::string, double>;
+struct SpeedResult {
+  std::string name;  // "prompt512", "decode4"
+  double tokens_per_second = 0;
+  uint32_t tokens = 0;  // that `work` computes: a whole prompt, or one step
+  StepWork work = {};
+  model::StepProfile profile = {};  // of the best repetition; empty without one
+};
 
 // The prompt: one sequence from position 0, logits of the last token. Decode:
 // batch sequences behind decode_context tokens each, one token each per step with its
