@@ -75,6 +75,8 @@ void FillCommon(const Request& request, Proto* proto) {
   proto->set_priority(request.priority);
   proto->set_cache_salt(request.cache_salt);
   proto->set_no_prefix_cache(!request.prefix_cache);
+  proto->set_window(request.window);
+  proto->set_window_sinks(request.window_sinks);
 }
 
 // Adds the turns to anything with a repeated `messages`.

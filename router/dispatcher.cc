@@ -79,14 +79,15 @@ bool Dispatcher::TryStart(Request& request, absl::Time now) {
                   options_.transport,
                   request.spec->prefix,
                   options_.local_stall,
-                  handoff_};
+                  handoff_,
+                  request.spec->window};
   const Pairing pairing = ChoosePair(directory_.Attached(), need);
   switch (pairing.outcome) {
     case Pairing::Outcome::kRun:
       Start(request, pairing, now);
       return true;
     case Pairing::Outcome::kImpossible:
-      End(request, rpc::BadField("stop.max_tokens", pairing.detail), now);
+      End(request, rpc::BadField(pairing.field, pairing.detail), now);
       return true;
     case Pairing::Outcome::kBusy:
       request.missing_since.reset();
@@ -159,6 +160,8 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_priority(request.spec->priority);
   assign->set_handoff_key(request.handoff_key);
   assign->set_cache_salt(request.spec->cache_salt);
+  assign->set_window(request.spec->window.tokens);
+  assign->set_window_sinks(request.spec->window.sinks);
   // Converted KV has other bits than what the decode worker computes itself:
   // neither is to be taken for the other.
   const bool foreign = request.converted && role == v1::Assign::ROLE_DECODE;

@@ -123,7 +123,8 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
       End(*request, status, now);
       continue;
     }
-    directory_.Grow(request->decode_key, request->generation->tokens() + 1);
+    directory_.Resize(request->decode_key,
+                      request->spec->window.Held(request->generation->tokens() + 1));
     if (const auto time = request->generation->handoff_time();
         time && tokens.first_step_unix_us() != 0) {
       handoff_ += (*time - handoff_) / 8;

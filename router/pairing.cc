@@ -79,7 +79,8 @@ auto SplitRank(const Candidate& prefill, const Candidate& decode) {
 struct Candidates {
   std::vector<Candidate> prefill, decode;
   bool any_decode = false, any_prefill = false;
-  uint64_t largest_pool = 0;  // in tokens, of a decode worker
+  bool windows_refused = false;  // by workers that are left out for it
+  uint64_t largest_pool = 0;     // in tokens, of a decode worker
 };
 
 Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
@@ -93,7 +94,13 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
           static_cast<uint64_t>(worker->load.kv_blocks_total()) * worker->load.kv_block_tokens();
       found.largest_pool = std::max(found.largest_pool, pool);
     }
-    const uint64_t tokens = need.prompt_tokens + (decode ? need.max_tokens : 0);
+    if (need.window.limited() && !worker->hello.windows()) {
+      found.windows_refused = true;
+      continue;
+    }
+    // A window bounds what an answer holds, beyond the prompt.
+    const uint64_t answer = need.window.Held(need.prompt_tokens + need.max_tokens);
+    const uint64_t tokens = decode ? std::max(answer, need.prompt_tokens + 1) : need.prompt_tokens;
     if (!worker->CanEverHold(tokens)) continue;
     // The last token is always computed.
     const uint64_t cached = std::min(worker->CachedTokens(need.prefix), need.prompt_tokens - 1);
@@ -107,7 +114,9 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
 Pairing ChooseSplit(const Candidates& found, const Need& need) {
   Pairing best;
   Candidate best_prefill, best_decode;
-  best.detail = !found.any_prefill      ? "no prefill worker is attached"
+  best.detail = !found.any_prefill ? "no prefill worker is attached"
+                : found.prefill.empty() && found.windows_refused
+                    ? "no prefill worker takes sequences with a window"
                 : found.prefill.empty() ? "no prefill worker's KV pool can hold the prompt"
                                         : "no prefill worker can hand over to a decode worker: "
                                           "kernels, precision or transports differ";
@@ -190,6 +199,7 @@ Pairing Faster(Pairing split, Pairing local, const Need& need) {
 
 std::string FallbackReason(const Candidates& found) {
   if (!found.any_prefill) return "no_prefill_worker";
+  if (found.prefill.empty() && found.windows_refused) return "incompatible_pair";
   return found.prefill.empty() ? "prompt_exceeds_prefill_pool" : "incompatible_pair";
 }
 
@@ -202,8 +212,18 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
     none.detail = "no decode worker is attached";
     return none;
   }
+  if (const bool split = need.path == v1::PATH_SPLIT && found.any_prefill;
+      found.windows_refused && (found.decode.empty() || (split && found.prefill.empty()))) {
+    none.outcome = Pairing::Outcome::kImpossible;
+    none.field = "window";
+    none.detail = absl::StrCat("is ", need.window.tokens, "; no ",
+                               found.decode.empty() ? "decode" : "prefill",
+                               " worker here takes sequences with a window");
+    return none;
+  }
   if (found.decode.empty()) {
     none.outcome = Pairing::Outcome::kImpossible;
+    none.field = "stop.max_tokens";
     none.detail = absl::StrCat("is ", need.max_tokens, ", which with the prompt's ",
                                need.prompt_tokens, " tokens exceeds the ", found.largest_pool,
                                " tokens of the largest KV pool of a decode worker");

@@ -4,10 +4,12 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "baton/v1/types.pb.h"
+#include "common/kv/window.h"
 #include "router/worker_directory.h"
 
 namespace baton::router {
@@ -26,6 +28,8 @@ struct Need {
   // than this is not computed there by choice; 0: none is.
   absl::Duration local_stall = absl::ZeroDuration();
   absl::Duration handoff = absl::ZeroDuration();  // what one takes, lately
+  // With a limit: on workers that allow it.
+  kv::Window window = {};
 };
 
 struct Pairing {
@@ -33,7 +37,7 @@ struct Pairing {
     kRun,         // on `decode`, with `prefill` when it is set
     kBusy,        // the workers there are have no room now
     kMissing,     // a role is missing; `detail` says which
-    kImpossible,  // no worker's whole KV pool is enough; `detail` has the numbers
+    kImpossible,  // no worker will ever take it, because of `field`; `detail` has the numbers
   };
   Outcome outcome = Outcome::kMissing;
   Worker* prefill = nullptr;
@@ -50,6 +54,7 @@ struct Pairing {
   std::string reason;                               // of v1::Route
   absl::Duration predicted_split, predicted_local;  // zero: not weighed
   std::string detail;
+  std::string_view field;
 };
 
 // Both workers of a split request are chosen together. Pairs need a transport in

@@ -71,6 +71,11 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
   BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
   out.cache_salt = request.cache_salt();
   out.prefix_cache = !request.no_prefix_cache();
+  out.window = {.tokens = request.window(), .sinks = request.window_sinks()};
+  if (const absl::Status status = kv::CheckWindow(out.window); !status.ok()) {
+    return rpc::BadField("window", std::string(status.message()));
+  }
+  if (out.window.limited()) out.prefix_cache = false;
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   return out;

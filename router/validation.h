@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/types.h"
+#include "common/kv/window.h"
 #include "router/served_model.h"
 
 namespace baton::router {
@@ -32,8 +33,9 @@ struct ValidatedRequest {
   v1::Path path = v1::PATH_UNSPECIFIED;
   std::string tenant;
   int32_t priority = 0;
-  std::string cache_salt;  // at most prefix::kMaxSaltBytes
-  bool prefix_cache = true;
+  std::string cache_salt;    // at most prefix::kMaxSaltBytes
+  bool prefix_cache = true;  // false with a window
+  kv::Window window;
   // prefix::DigestChain of salt and prompt; empty without prefix caches.
   std::vector<uint64_t> prefix;
 };

@@ -165,13 +165,14 @@ void WorkerDirectory::FirstToken(SequenceKey key) {
   assignment->prompt_tokens = 0;
 }
 
-void WorkerDirectory::Grow(SequenceKey key, uint64_t tokens) {
+void WorkerDirectory::Resize(SequenceKey key, uint64_t tokens) {
   Assignment* assignment = FindAssignment(key);
   if (assignment == nullptr) return;
   Worker* worker = Find(assignment->worker);
   if (worker == nullptr) return;
-  const uint64_t blocks = std::max(worker->BlocksFor(tokens), assignment->blocks);
-  worker->own_blocks += blocks - assignment->blocks;
+  const uint64_t blocks = worker->BlocksFor(tokens);
+  worker->own_blocks -= assignment->blocks;
+  worker->own_blocks += blocks;
   assignment->blocks = blocks;
 }
 

@@ -95,8 +95,8 @@ class WorkerDirectory final {
   Assignment* FindAssignment(SequenceKey key);
   // The prompt is computed.
   void FirstToken(SequenceKey key);
-  // The sequence has `tokens` tokens by now, prompt and output.
-  void Grow(SequenceKey key, uint64_t tokens);
+  // The sequence holds blocks for `tokens` tokens by now, prompt and output.
+  void Resize(SequenceKey key, uint64_t tokens);
   // The worker has ended the sequence.
   void Release(SequenceKey key);
 

@@ -94,6 +94,8 @@ struct Request {
   int32_t priority = 0;      // -4 to 4; greater goes first
   std::string cache_salt;    // shares cached prompts with this salt alone
   bool prefix_cache = true;  // false: without prefix caches
+  // Attention to the latest tokens and the first ones alone; multiples of 32, 0: to all.
+  uint32_t window = 0, window_sinks = 0;
   std::optional<std::chrono::milliseconds> deadline;
 };
 

@@ -75,6 +75,10 @@ void SamplingFlags::Register(config::CommandLine& line) {
            "Shares cached prompts with requests of this salt alone");
   line.Add("Route", "no-prefix-cache", &no_prefix_cache_,
            "Computes all of the prompt, and leaves nothing for others");
+  line.Add("Answer", "window", &window_,
+           "Attention to so many latest tokens alone, a multiple of 32; 0: to all");
+  line.Add("Answer", "window-sinks", &window_sinks_,
+           "With --window: and to so many first ones, a multiple of 32");
   line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
 }
 
@@ -125,6 +129,8 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   BATON_RETURN_IF_ERROR(ApplyStops(request));
   request->cache_salt = cache_salt_;
   request->prefix_cache = !no_prefix_cache_;
+  request->window = window_;
+  request->window_sinks = window_sinks_;
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {
     BATON_ASSIGN_OR_RETURN(request->deadline, ParseDuration("deadline", *deadline_));

@@ -178,6 +178,12 @@ absl::Status SetPath(const std::string& key, const Json& value, Request* request
   return absl::OkStatus();
 }
 
+template <uint32_t Request::*kMember>
+absl::Status SetWindow(const std::string& key, const Json& value, Request* request) {
+  BATON_ASSIGN_OR_RETURN(request->*kMember, Whole<uint32_t>(key, value));
+  return absl::OkStatus();
+}
+
 absl::Status SetDuration(const std::string& key, const Json& value,
                          std::optional<std::chrono::milliseconds>* out) {
   std::string text;
@@ -222,6 +228,8 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       BATON_KEY(logit_bias, SetBiases),
       BATON_KEY(bad_words, SetTexts),
       BATON_KEY(bad_token_sequences, SetIdLists),
+      {"window", SetWindow<&Request::window>},
+      {"window_sinks", SetWindow<&Request::window_sinks>},
       {"path", SetPath},
       BATON_KEY(request_id, SetString),
       BATON_KEY(tenant, SetString),

@@ -51,10 +51,15 @@ std::vector<Sequence*> Engine::Impl::AdmissionOrder(absl::Time now) const {
   return order;
 }
 
-uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
+// The length of its table; what it has dropped is not taken again.
+uint32_t Engine::Impl::TableToAdmit(const Sequence& sequence) const {
   const bool more = sequence.spec.role != Role::kPrefill && sequence.outputs() == 0;
   const uint64_t next = sequence.tokens.size() + (more ? 1 : 0);
   return kv::BlocksForTokens(std::min(next, MostPositions(sequence)));
+}
+
+uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
+  return TableToAdmit(sequence) - sequence.dropped_blocks();
 }
 
 // A block for each running sequence that may still grow, so that what is
@@ -62,7 +67,8 @@ uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
 uint32_t Engine::Impl::GrowthReserve() const {
   return table_.Count([](const Sequence& sequence) {
     return sequence.admitted() && sequence.holds_blocks &&
-           kv::BlocksForTokens(MostPositions(sequence)) > sequence.blocks.size();
+           kv::MostBlocks(sequence.spec.window, 0, MostPositions(sequence)) >
+               sequence.held_blocks();
   });
 }
 
@@ -111,8 +117,10 @@ void Engine::Impl::RefuseInfeasible(absl::Time now) {
 }
 
 bool Engine::Impl::TryAdmit(Sequence& sequence) {
-  const uint32_t blocks = BlocksToAdmit(sequence);
-  if (!HasRoomFor(sequence, blocks, GrowthReserve()) || !TakeBlocks(sequence, blocks)) return false;
+  if (!HasRoomFor(sequence, BlocksToAdmit(sequence), GrowthReserve()) ||
+      !TakeBlocks(sequence, TableToAdmit(sequence))) {
+    return false;
+  }
   if (sequence.state == State::kPreempted) {
     Resume(sequence);
   } else if (sequence.state == State::kReserving) {

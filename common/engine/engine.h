@@ -15,6 +15,7 @@
 #include "common/base/types.h"
 #include "common/kv/arena.h"
 #include "common/kv/block_pool.h"
+#include "common/kv/window.h"
 #include "common/model/model.h"
 #include "common/prefix/journal.h"
 #include "common/sampling/params.h"
@@ -61,6 +62,9 @@ struct SequenceSpec {
   std::string cache_salt;
   // False: takes nothing from the prefix cache and leaves nothing there.
   bool prefix_cache = true;
+  // What its positions see. With a limit it is kept out of the prefix cache: KV
+  // behind the window is not that of sequences that see more.
+  kv::Window window = {};
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength };
@@ -160,6 +164,8 @@ struct Options {
   bool prefix_cache = true;
   // Hears which prefixes are cached; null, or must outlive the engine.
   prefix::Journal* prefix_journal = nullptr;
+  // Takes sequences with a window.
+  bool windows = true;
   // Host memory for KV of sequences that are put aside; 0: none.
   uint64_t swap_bytes = 0;
 };

@@ -110,6 +110,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   sequence.tokens.push_back(state.first_token);
   sequence.state = State::kDecoding;
   KeepPrefix(sequence);
+  DropOutOfSight(sequence);
   accepted(absl::OkStatus());
   // The other end keeps such a sequence; taken over, it has nothing to do.
   if (const auto reason = FinishOf(sequence)) End(sequence, absl::OkStatus(), *reason);

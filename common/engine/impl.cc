@@ -143,8 +143,7 @@ void Engine::Impl::PublishLoad() {
 
 void Engine::Impl::AddCommitted(const Sequence& sequence, Load& load) const {
   if (sequence.state == State::kEnding) return;
-  const uint32_t blocks = sequence.holds_blocks ? static_cast<uint32_t>(sequence.blocks.size())
-                                                : BlocksToAdmit(sequence);
+  const uint32_t blocks = sequence.holds_blocks ? sequence.held_blocks() : BlocksToAdmit(sequence);
   if (!sequence.holds_blocks) load.promised_blocks += blocks;
   const uint64_t owner = sequence.spec.ref.owner;
   auto& committed = load.committed_blocks;
@@ -215,7 +214,20 @@ void Engine::Impl::Unpin(Sequence& sequence) {
 
 void Engine::Impl::ReleaseBlocks(Sequence& sequence) {
   if (!std::exchange(sequence.holds_blocks, false)) return;
-  for (kv::BlockId block : sequence.blocks) pool_.Release(block, kv::Owner::kRequest);
+  for (uint32_t i = 0; i < sequence.blocks.size(); ++i) {
+    if (!sequence.dropped(i)) pool_.Release(sequence.blocks[i], kv::Owner::kRequest);
+  }
+}
+
+// Their entries stay in the table, where nobody reads them. A sender may: its
+// pins are its own.
+void Engine::Impl::DropOutOfSight(Sequence& sequence) {
+  const kv::Window& window = sequence.spec.window;
+  const uint32_t end = window.FirstBlock(sequence.computed);
+  for (uint32_t i = std::max(sequence.dropped_end, window.sink_blocks()); i < end; ++i) {
+    pool_.Release(sequence.blocks[i], kv::Owner::kRequest);
+  }
+  sequence.dropped_end = std::max(sequence.dropped_end, end);
 }
 
 absl::Status Engine::Impl::CheckIntegrity() {
@@ -237,7 +249,9 @@ absl::Status Engine::Impl::CheckPool() {
   size_t swapped = 0;
   table_.Count([&](const Sequence& sequence) {
     const auto& blocks = sequence.blocks;
-    if (sequence.holds_blocks) requested.insert(blocks.begin(), blocks.end());
+    for (uint32_t i = 0; sequence.holds_blocks && i < blocks.size(); ++i) {
+      if (!sequence.dropped(i)) requested.insert(blocks[i]);
+    }
     for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) transferred.insert(blocks[i]);
     swapped += sequence.swapped.size();
     return false;

@@ -85,6 +85,8 @@ class Engine::Impl final {
   void Pin(Sequence& sequence, uint32_t end);
   void Unpin(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
+  // Gives back what no position to come sees.
+  void DropOutOfSight(Sequence& sequence);
   void AddCommitted(const Sequence& sequence, Load& load) const;
   absl::Status CheckPool();
 
@@ -100,6 +102,7 @@ class Engine::Impl final {
   // Ends what waits and cannot be done in time.
   void RefuseInfeasible(absl::Time now);
   std::vector<Sequence*> AdmissionOrder(absl::Time now) const;
+  uint32_t TableToAdmit(const Sequence& sequence) const;
   uint32_t BlocksToAdmit(const Sequence& sequence) const;
   uint32_t GrowthReserve() const;
   bool TryAdmit(Sequence& sequence);
@@ -111,6 +114,7 @@ class Engine::Impl final {
   void Grow(absl::Time now);
   // Who is to be put aside next; null: nobody can be.
   Sequence* Victim(absl::Time now) const;
+  bool CanRecompute(const Sequence& sequence) const;
   bool HasSwapRoom(const Sequence& sequence) const;
   bool SwapIsCheaper(const Sequence& sequence) const;
   void Preempt(Sequence& sequence, absl::Time now);

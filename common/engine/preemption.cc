@@ -14,6 +14,15 @@ namespace {
 // What the rate of a copy counts against those before it.
 constexpr double kCopyWeight = 0.25;
 
+// Blocks of [0, computed) that positions to come see.
+std::vector<kv::BlockId> LiveBlocks(const Sequence& sequence) {
+  std::vector<kv::BlockId> live;
+  for (uint32_t i = 0; i < kv::BlocksForTokens(sequence.computed); ++i) {
+    if (!sequence.dropped(i)) live.push_back(sequence.blocks[i]);
+  }
+  return live;
+}
+
 bool HasBlockForNext(const Sequence& sequence) {
   return sequence.computed / kv::kBlockTokens < sequence.blocks.size();
 }
@@ -66,20 +75,26 @@ Sequence* Engine::Impl::Victim(absl::Time now) const {
   });
   running.pop_back();
   for (Sequence* sequence : running) {
-    if (!sequence->spec.swap_only || HasSwapRoom(*sequence)) return sequence;
+    if (CanRecompute(*sequence) || HasSwapRoom(*sequence)) return sequence;
   }
   return nullptr;
 }
 
+// Not what came converted, and not what has rolled on beyond the pool.
+bool Engine::Impl::CanRecompute(const Sequence& sequence) const {
+  return !sequence.spec.swap_only &&
+         kv::BlocksForTokens(sequence.tokens.size() + 1) <= pool_.capacity();
+}
+
 bool Engine::Impl::HasSwapRoom(const Sequence& sequence) const {
-  return swap_ != nullptr && swap_->free_blocks() >= kv::BlocksForTokens(sequence.computed);
+  return swap_ != nullptr && swap_->free_blocks() >= sequence.live_blocks();
 }
 
 // Whether copying the KV out and in is predicted to take less than computing it.
 bool Engine::Impl::SwapIsCheaper(const Sequence& sequence) const {
   if (!HasSwapRoom(sequence)) return false;
-  if (sequence.spec.swap_only || !costs_.costs().knows_prompts()) return true;
-  const double bytes = static_cast<double>(kv::BlocksForTokens(sequence.computed)) *
+  if (!CanRecompute(sequence) || !costs_.costs().knows_prompts()) return true;
+  const double bytes = static_cast<double>(sequence.live_blocks()) *
                        static_cast<double>(arena_->layout().BlockBytes());
   return absl::Seconds(2 * bytes / copy_rate_) <
          costs_.costs().Prompt(0, sequence.computed, limits_.chunk_tokens);
@@ -92,13 +107,13 @@ void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
   if (sequence.computed > 0 && SwapIsCheaper(sequence)) {
     ++counters_.swaps;
     const absl::Time begin = absl::Now();
-    sequence.swapped = swap_->Save(
-        *arena_, std::span(sequence.blocks).first(kv::BlocksForTokens(sequence.computed)));
+    sequence.swapped = swap_->Save(*arena_, LiveBlocks(sequence));
     NoteCopy(sequence, sequence.swapped.size(), absl::Now() - begin);
   } else {
     if (sequence.outputs() > 0) KeepPrefix(sequence);  // it may be there still
     sequence.once_computed = std::max(sequence.once_computed, sequence.computed);
-    sequence.computed = 0;
+    ReleaseBlocks(sequence);
+    sequence.computed = sequence.dropped_end = 0;
   }
   ReleaseBlocks(sequence);
   sequence.blocks.clear();
@@ -112,7 +127,7 @@ void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
 void Engine::Impl::Resume(Sequence& sequence) {
   const absl::Time begin = absl::Now();
   if (const size_t count = sequence.swapped.size(); count > 0) {
-    swap_->Restore(*arena_, sequence.swapped, std::span(sequence.blocks).first(count));
+    swap_->Restore(*arena_, sequence.swapped, LiveBlocks(sequence));
     DropSwapped(sequence);
     NoteCopy(sequence, count, absl::Now() - begin);
   }

@@ -39,7 +39,8 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
   const auto release = [&](kv::BlockId block) { pool_.Release(block, kv::Owner::kRequest); };
   for (const kv::BlockId block : match.blocks) pool_.Retain(block, kv::Owner::kRequest);
   if (match.tail.has_value()) pool_.Retain(*match.tail, kv::Owner::kRequest);
-  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()));
+  const uint32_t dropped = sequence.dropped_blocks();
+  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()) - dropped);
   if (!own.ok()) {
     for (const kv::BlockId block : match.blocks) release(block);
     if (match.tail.has_value()) release(*match.tail);
@@ -52,6 +53,11 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
   if (match.tail.has_value()) release(*match.tail);
   sequence.blocks = match.blocks;
   sequence.blocks.insert(sequence.blocks.end(), own->begin(), own->end());
+  // Entries that nobody reads.
+  if (dropped > 0) {
+    sequence.blocks.insert(sequence.blocks.begin() + sequence.spec.window.sink_blocks(), dropped,
+                           own->front());
+  }
   sequence.holds_blocks = true;
   // Taken up again it may find what it has left behind itself.
   if (sequence.state != State::kPreempted) sequence.cached_tokens = match.tokens();

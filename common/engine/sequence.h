@@ -2,6 +2,7 @@
 // What the engine knows of one sequence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "common/base/types.h"
 #include "common/engine/engine.h"
 #include "common/kv/block_pool.h"
+#include "common/kv/layout.h"
 #include "common/sampling/token_history.h"
 
 namespace baton::engine {
@@ -48,9 +50,11 @@ struct Sequence {
   uint32_t scored = 1;              // prompt tokens whose log-probabilities were told, if wanted
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
-  bool holds_blocks = false;        // all of them, as kRequest
-  uint32_t cached_tokens = 0;       // of the prompt, found at admission
-  bool started = false;             // its first chunk has run
+  bool holds_blocks = false;        // all of them but for dropped ones, as kRequest
+  // With a window: entries from the sinks to this one are out of sight for good.
+  uint32_t dropped_end = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, found at admission
+  bool started = false;        // its first chunk has run
   // Blocks [pin_begin, pin_end) are held as kTransfer.
   uint32_t pin_begin = 0, pin_end = 0;
 
@@ -73,6 +77,22 @@ struct Sequence {
   std::string transport;
   uint64_t handoff_bytes = 0;
 
+  bool dropped(uint32_t index) const {
+    return index >= spec.window.sink_blocks() && index < dropped_end;
+  }
+  uint32_t dropped_blocks() const {
+    const uint32_t sinks = spec.window.sink_blocks();
+    return dropped_end > sinks ? dropped_end - sinks : 0;
+  }
+  // Blocks that it holds, once it holds any.
+  uint32_t held_blocks() const { return static_cast<uint32_t>(blocks.size()) - dropped_blocks(); }
+  // Blocks whose KV is kept when it is swapped.
+  uint32_t live_blocks() const { return kv::BlocksForTokens(computed) - dropped_blocks(); }
+  // Earlier positions that the next one reads.
+  uint32_t attended() const {
+    const kv::Window& window = spec.window;
+    return window.limited() ? std::min(computed, window.sinks + window.tokens) : computed;
+  }
   uint32_t outputs() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
   // Still to be computed before a token is sampled: of the prompt, and after a
   // preemption of the output as well.

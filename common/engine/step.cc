@@ -104,7 +104,8 @@ absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
                       sequence.computed, sequence.blocks,
                       row.scored    ? model::LogitRows::kAll
                       : row.sampled ? model::LogitRows::kLast
-                                    : model::LogitRows::kNone});
+                                    : model::LogitRows::kNone,
+                      sequence.spec.window});
     logit_rows += row.logit_rows();
   }
   logits_.resize(logit_rows * model_->info().vocabulary_size);
@@ -116,9 +117,9 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
     if (sequence.state == State::kDecoding) {
-      shape.AddRow(sequence.computed);
+      shape.AddRow(sequence.attended());
     } else {
-      shape.AddChunk(sequence.computed, row.tokens);
+      shape.AddChunk(sequence.attended(), row.tokens);
     }
   }
   costs_.Observe(shape, times.end - times.start);
@@ -127,7 +128,7 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
   const auto tokens = static_cast<double>(shape.prompt_tokens + shape.rows);
   const absl::Duration elapsed = times.end - times.start;
   for (const Row& row : rows) {
-    const double held = static_cast<double>(row.sequence->blocks.size()) / pool_.capacity();
+    const double held = static_cast<double>(row.sequence->held_blocks()) / pool_.capacity();
     policy_->Charge(row.sequence->spec.tenant,
                     {.compute = elapsed * (row.tokens / tokens),
                      .pool_seconds = held * absl::ToDoubleSeconds(elapsed)});
@@ -144,7 +145,10 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
       return End(sequence, std::move(status));
     }
   }
-  if (!row.sampled) return SendReadyBlocks(sequence);
+  if (!row.sampled) {
+    SendReadyBlocks(sequence);
+    return DropOutOfSight(sequence);
+  }
   auto sample = ChooseToken(sequence, logits.last(model_->info().vocabulary_size));
   if (!sample.ok()) {
     LogError("no token could be chosen", {{"request_id", sequence.spec.request_id},
@@ -159,6 +163,7 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
     uncommitted_.push_back(&sequence);
   } else {
     sequence.state = State::kDecoding;
+    DropOutOfSight(sequence);
   }
 }
 

@@ -45,6 +45,7 @@ void Engine::Impl::Submit(SequenceSpec spec) {
   absl::Status status = CheckSpec(spec);
   if (status.ok()) status = CheckRoom(spec);
   if (!status.ok()) return Refuse(spec.ref, std::move(status));
+  if (spec.window.limited()) spec.prefix_cache = false;
   policy_->Join(spec.tenant);
   table_.Add(std::move(spec), absl::Now());
 }
@@ -75,6 +76,12 @@ absl::Status Engine::Impl::CheckSpec(const SequenceSpec& spec) const {
                                                    " is ", *outside, "; the vocabulary has ",
                                                    info.vocabulary_size, " tokens"));
   }
+  BATON_RETURN_IF_ERROR(kv::CheckWindow(spec.window));
+  if (spec.window.limited() && !(info.windows && options_.windows)) {
+    return absl::InvalidArgumentError(absl::StrCat("window is ", spec.window.tokens, "; ",
+                                                   info.windows ? "this worker" : "this model",
+                                                   " takes no sequences with a window"));
+  }
   if (spec.priority < sched::kLowestPriority || spec.priority > sched::kHighestPriority) {
     return absl::InvalidArgumentError(absl::StrCat("priority is ", spec.priority, "; it must be ",
                                                    sched::kLowestPriority, " to ",
@@ -92,7 +99,7 @@ absl::Status Engine::Impl::CheckRoom(const SequenceSpec& spec) const {
     return absl::AlreadyExistsError(absl::StrCat("sequence key ", spec.ref.key, " is in use"));
   }
   const uint64_t positions = PositionsOf(spec);
-  const uint32_t blocks = kv::BlocksForTokens(positions);
+  const uint64_t blocks = kv::MostBlocks(spec.window, spec.prompt.size() + 1, positions);
   if (blocks > pool_.capacity()) {
     return absl::ResourceExhaustedError(absl::StrCat("the sequence needs KV for ", positions,
                                                      " tokens, which is ", blocks,

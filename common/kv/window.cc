@@ -27,6 +27,13 @@ uint64_t BlocksForWindow(const Window& window, uint32_t chunk) {
   return uint64_t{window.sink_blocks()} + window.tokens / kBlockTokens + touched;
 }
 
+uint64_t MostBlocks(const Window& window, uint64_t prompt, uint64_t positions) {
+  const uint64_t all = BlocksForTokens(positions);
+  if (!window.limited()) return all;
+  const uint64_t rolling = BlocksForWindow(window, 1);
+  return std::min(all, std::max<uint64_t>(BlocksForTokens(prompt), rolling));
+}
+
 RollingTable::RollingTable(const Window& window, std::vector<BlockId> blocks)
     : window_(window), blocks_(std::move(blocks)), oldest_(window.sink_blocks()) {}
 

@@ -4,6 +4,7 @@
 // Attention Sinks"), in a fixed set of KV blocks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct Window {
     const uint32_t block = position / kBlockTokens, before = tokens / kBlockTokens;
     return limited() && block > before ? block - before : 0;
   }
+  // Positions whose blocks a sequence of `tokens` holds at most while it decodes.
+  uint64_t Held(uint64_t most) const {
+    return limited() ? std::min<uint64_t>(most, uint64_t{sinks} + tokens + kBlockTokens) : most;
+  }
   bool SeesBlock(uint32_t position, uint32_t block) const {
     return block <= position / kBlockTokens &&
            (block < sink_blocks() || block >= FirstBlock(position));
@@ -41,6 +46,11 @@ absl::Status CheckWindow(const Window& window);
 // Blocks that a sequence of any length needs while at most `chunk` tokens are
 // computed at a time. REQUIRES: window.limited(), chunk > 0.
 uint64_t BlocksForWindow(const Window& window, uint32_t chunk);
+
+// Most blocks that a sequence of `positions` holds at once when blocks are given
+// back as no position to come sees them, and the first `prompt` positions get
+// theirs together.
+uint64_t MostBlocks(const Window& window, uint64_t prompt, uint64_t positions);
 
 // The block table of a sequence with a window, over a fixed set of blocks: a
 // block that no position to come sees is given to positions to come.

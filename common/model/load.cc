@@ -80,7 +80,8 @@ ModelInfo Describe(const checkpoint::ModelConfig& config, const ComputePlan& pla
           .compute = absl::StrCat(std::string(plan.backend->name()),
                                   plan.precision == kernels::Precision::kExact ? " exact" : " fast",
                                   chosen),
-          .threads = threads};
+          .threads = threads,
+          .windows = true};
 }
 
 // Rows of the head beyond the tokenizer's ids are padding. Without a tokenizer,

@@ -32,6 +32,7 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;  // as held in memory
   std::string compute;        // such as "avx512-vnni-bf16 fast"
   uint32_t threads = 1;
+  bool windows = false;  // computes slices with a limited window
 };
 
 enum class LogitRows : uint8_t { kNone, kLast, kAll };

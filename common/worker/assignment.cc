@@ -76,6 +76,18 @@ absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<kv::Window> WindowFrom(const v1::Assign& assign, const AssignLimits& limits) {
+  const kv::Window window{.tokens = assign.window(), .sinks = assign.window_sinks()};
+  if (const absl::Status status = kv::CheckWindow(window); !status.ok()) {
+    return rpc::BadField("window", std::string(status.message()));
+  }
+  if (window.limited() && !limits.windows) {
+    return rpc::BadField("window", absl::StrCat("is ", window.tokens,
+                                                "; this worker takes no sequences with a window"));
+  }
+  return window;
+}
+
 absl::Status CheckHandoff(const v1::Assign& assign) {
   if (assign.role() == v1::Assign::ROLE_WHOLE) return absl::OkStatus();
   if (assign.handoff_key().size() != kHandoffKeyBytes) {
@@ -118,6 +130,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
   BATON_RETURN_IF_ERROR(CheckHandoff(assign));
   BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign));
+  BATON_ASSIGN_OR_RETURN(spec.window, WindowFrom(assign, limits));
   spec.request_id = assign.request_id();
   spec.prompt.assign(assign.prompt_ids().begin(), assign.prompt_ids().end());
   spec.max_tokens = assign.max_tokens();

@@ -19,6 +19,7 @@ struct AssignLimits {
   WorkerRole role = WorkerRole::kPrefill;  // prefill workers take ROLE_PREFILL alone
   uint32_t vocabulary_size = 0;
   uint32_t context_tokens = 0;
+  bool windows = true;  // sequences with a window are taken
 };
 
 // INVALID_ARGUMENT names the field, its limit and the value. `owner` is the

@@ -82,6 +82,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");
   line.AddChoice("Capacity", "prefix-cache", &options->prefix_cache, {"on", "off"},
                  "on: KV stays in free blocks, for prompts that begin alike");
+  line.AddChoice("Capacity", "windows", &options->windows, {"on", "off"},
+                 "on: requests may ask for a sliding window of attention, with sinks");
 
   line.AddChoice("Scheduling", "policy", &options->policy.name, sched::PolicyNames(),
                  "Which prompts go first: fcfs, first come; srw, shortest remaining work with "

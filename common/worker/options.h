@@ -51,6 +51,7 @@ struct Options {
   sched::PolicyOptions policy;
   std::vector<std::string> tenant_weights;  // TENANT=WEIGHT; Complete() puts them into policy
   std::string prefix_cache = "on";
+  std::string windows = "on";
 
   std::vector<std::string> routers;
   std::string worker_id;  // empty: role-host-pid

@@ -53,6 +53,7 @@ class Worker final {
   absl::Status StartServers();
   absl::Status StartLinks();
   v1::Hello MakeHello() const;
+  bool TakesWindows() const { return options_.windows == "on" && engine_->model().info().windows; }
   void Tick();
   void UpdateReady();
   void LogStart() const;
@@ -120,6 +121,7 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   engine.policy = options_.policy;
   engine.prefix_cache = options_.prefix_cache == "on";
   engine.prefix_journal = &journal_;
+  engine.windows = options_.windows == "on";
   if (options_.role == WorkerRole::kDecode) {
     BATON_ASSIGN_OR_RETURN(engine.swap_bytes,
                            PlanSwapBytes(options_.kv_swap, kv::ReadMemoryBudget().available_bytes));
@@ -140,7 +142,8 @@ absl::Status Worker::StartLinks() {
   const model::ModelInfo& info = engine_->model().info();
   const AssignLimits limits{.role = options_.role,
                             .vocabulary_size = info.vocabulary_size,
-                            .context_tokens = info.context_tokens};
+                            .context_tokens = info.context_tokens,
+                            .windows = TakesWindows()};
   return links_->Start(engine_.get(), options_.routers, options_.tls, limits, MakeHello(),
                        [this](int attached) {
                          attached_ = attached;
@@ -169,6 +172,7 @@ v1::Hello Worker::MakeHello() const {
   hello.set_compute_id(layout.compute_id);
   hello.set_kv_type(std::string(kv::KvTypeName(layout.type)));
   hello.set_kv_convertible(kv::IsConvertible(layout));
+  hello.set_windows(TakesWindows());
   hello.set_host_id(options_.host_id);
   hello.set_max_sequences(options_.max_sequences);
   handoff_->Describe(&hello);

@@ -26,7 +26,7 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
                       "top_k":5,"top_p":0.5,"seed":18446744073709551615,"repetition_penalty":1.1,
                       "logprobs":2,"stop":["a","b"],"stop_token_ids":[7],"path":"split",
                       "model":"m","request_id":"r","deadline":"1.5s","tenant":"gold","priority":-2,
-                      "cache_salt":"t","prefix_cache":false})",
+                      "cache_salt":"t","prefix_cache":false,"window":64,"window_sinks":32})",
                   &request)
                   .ok());
   EXPECT_THAT(*request.prompt_ids, ElementsAre(1, 2, 3));
@@ -47,6 +47,8 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
   EXPECT_EQ(request.priority, -2);
   EXPECT_EQ(request.cache_salt, "t");
   EXPECT_FALSE(request.prefix_cache);
+  EXPECT_EQ(request.window, 64u);
+  EXPECT_EQ(request.window_sinks, 32u);
   EXPECT_EQ(request.deadline, std::chrono::milliseconds(1500));
 }
 

@@ -185,10 +185,13 @@ TEST_F(DispatcherTest, BothWorkersHearHowPrefixesAreShared) {
   ValidatedRequest request = Request();
   request.cache_salt = "tenant";
   request.prefix_cache = false;
+  request.window = {.tokens = 64, .sinks = 32};
   const Split s = StartSplit(request);
   for (const auto& link : {s.p, s.d}) {
     EXPECT_EQ(link->assigns[0].cache_salt(), "tenant");
     EXPECT_TRUE(link->assigns[0].no_prefix_cache());
+    EXPECT_EQ(link->assigns[0].window(), 64u);
+    EXPECT_EQ(link->assigns[0].window_sinks(), 32u);
   }
 }
 

@@ -308,14 +308,53 @@ TEST_F(PairingTest, CreditOfADecodeWorkerIsNotOverdrawn) {
   EXPECT_EQ(Choose().outcome, kRun);
   const SequenceKey first = directory_.Assign(d, 1, 51, 0);
   EXPECT_EQ(Choose().outcome, kRun);
-  directory_.Grow(first, 60);
+  directory_.Resize(first, 60);
   EXPECT_EQ(Choose().outcome, kRun) << "six blocks still";
-  directory_.Grow(first, 61);
+  directory_.Resize(first, 61);
   EXPECT_EQ(d.own_blocks, 7u);
   EXPECT_EQ(Choose().outcome, kBusy);
   directory_.Release(first);
   EXPECT_EQ(d.own_blocks, 0u);
   EXPECT_EQ(Choose().outcome, kRun);
+}
+
+v1::WorkerMessage HelloOfWindows(const std::string& id, v1::WorkerRole role, bool windows,
+                                 uint32_t blocks = 100) {
+  v1::WorkerMessage message = MakeHello(id, role, blocks);
+  message.mutable_hello()->set_windows(windows);
+  return message;
+}
+
+TEST_F(PairingTest, WindowsGoToWorkersThatTakeThem) {
+  Add(HelloOfWindows("d1", v1::WORKER_ROLE_DECODE, false));
+  Need need{50, 50};
+  need.window = {.tokens = 64};
+  Pairing pairing = ChoosePair(directory_.Attached(), need);
+  EXPECT_EQ(pairing.outcome, kImpossible);
+  EXPECT_EQ(pairing.field, "window");
+  EXPECT_EQ(pairing.detail, "is 64; no decode worker here takes sequences with a window");
+  Worker& d2 = Add(HelloOfWindows("d2", v1::WORKER_ROLE_DECODE, true));
+  Add(HelloOfWindows("p1", v1::WORKER_ROLE_PREFILL, false));
+  pairing = ChoosePair(directory_.Attached(), need);
+  EXPECT_EQ(pairing.outcome, kRun);
+  EXPECT_EQ(pairing.decode, &d2);
+  EXPECT_EQ(pairing.fallback, "incompatible_pair");
+  need.path = v1::PATH_SPLIT;
+  pairing = ChoosePair(directory_.Attached(), need);
+  EXPECT_EQ(pairing.outcome, kImpossible);
+  EXPECT_EQ(pairing.detail, "is 64; no prefill worker here takes sequences with a window");
+  Worker& p2 = Add(HelloOfWindows("p2", v1::WORKER_ROLE_PREFILL, true));
+  EXPECT_EQ(ChoosePair(directory_.Attached(), need).prefill, &p2);
+}
+
+TEST_F(PairingTest, WindowLetsAnAnswerOutgrowThePool) {
+  Add(HelloOfWindows("d", v1::WORKER_ROLE_DECODE, true, 15));  // 150 tokens
+  Need need{50, 1000};
+  EXPECT_EQ(ChoosePair(directory_.Attached(), need).outcome, kImpossible);
+  need.window = {.tokens = 64, .sinks = 32};
+  EXPECT_EQ(ChoosePair(directory_.Attached(), need).outcome, kRun);
+  need.window = {.tokens = 96, .sinks = 32};
+  EXPECT_EQ(ChoosePair(directory_.Attached(), need).outcome, kImpossible);
 }
 
 }  // namespace

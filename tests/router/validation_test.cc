@@ -69,6 +69,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "is -2147483647"},
         Refused{"cache_salt", [](R& r) { r.set_cache_salt(std::string(129, 'x')); }, "cache_salt",
                 "has 129 bytes; the limit is 128"},
+        Refused{"window", [](R& r) { r.set_window(100); }, "window",
+                "window is 100; it must be a multiple of 32"},
+        Refused{"sinks_alone", [](R& r) { r.set_window_sinks(32); }, "window",
+                "sinks need a window"},
         Refused{"path", [](R& r) { r.set_path(static_cast<v1::Path>(7)); }, "path", "is 7"}),
     [](const auto& test) { return test.param.name; });
 
@@ -201,6 +205,19 @@ TEST(Validation, NamesThePromptsPrefixesUnlessCachesAreNotToBeUsed) {
   EXPECT_EQ(salted->cache_salt, "org_1");
   EXPECT_TRUE(none->prefix.empty());
   EXPECT_FALSE(none->prefix_cache);
+}
+
+TEST(Validation, WindowKeepsARequestOutOfPrefixCaches) {
+  v1::GenerateRequest request = Valid();
+  request.set_prompt(std::string(70, 'x'));
+  request.set_window(64);
+  request.set_window_sinks(32);
+  const auto windowed = Validate(request, *MakeTextModel());
+  ASSERT_TRUE(windowed.ok()) << windowed.status();
+  EXPECT_EQ(windowed->window.tokens, 64u);
+  EXPECT_EQ(windowed->window.sinks, 32u);
+  EXPECT_FALSE(windowed->prefix_cache);
+  EXPECT_TRUE(windowed->prefix.empty());
 }
 
 TEST(Validation, TakesEveryLimitItself) {

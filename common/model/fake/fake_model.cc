@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/fake/fake_model.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -87,6 +88,7 @@ ModelInfo MakeInfo(const FakeOptions& options) {
   info.context_tokens = options.context_tokens;
   info.end_tokens = options.end_tokens;
   info.compute = "none";
+  info.windows = options.windows;
   return info;
 }
 
@@ -156,6 +158,16 @@ class FakeModel final : public Model {
     return digest;
   }
 
+  // The same of what the position before `end` sees.
+  uint64_t DigestSeen(const Slice& slice, const kv::KvArena& arena, uint32_t end) const {
+    uint64_t digest = 0;
+    for (uint32_t begin = 0; begin < end; begin += kv::kBlockTokens) {
+      if (!slice.window.SeesBlock(end - 1, begin / kv::kBlockTokens)) continue;
+      digest += Digest(slice, arena, begin, std::min(end, begin + kv::kBlockTokens));
+    }
+    return digest;
+  }
+
   // Fills the slice's rows; returns what is left of `logits`.
   std::span<float> WriteLogits(const Slice& slice, const kv::KvArena& arena,
                                std::span<float> logits) const {
@@ -166,8 +178,12 @@ class FakeModel final : public Model {
     uint32_t digested = 0;
     for (size_t i = first; i < count; ++i) {
       const uint32_t end = slice.first_position + static_cast<uint32_t>(i) + 1;
-      digest += Digest(slice, arena, digested, end);
-      digested = end;
+      if (slice.window.limited()) {
+        digest = DigestSeen(slice, arena, end);
+      } else {
+        digest += Digest(slice, arena, digested, end);
+        digested = end;
+      }
       WriteRow(slice.tokens[i], digest, logits.first(options_.vocabulary_size));
       logits = logits.subspan(options_.vocabulary_size);
     }
@@ -220,14 +236,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakeFakeModel(const FakeOptions& options)
 }
 
 std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const TokenId> prompt,
-                                   uint32_t count) {
+                                   uint32_t count, const kv::Window& window) {
   std::vector<uint64_t> links;
   for (uint32_t layer = 0; layer < options.layers; ++layer) {
     links.push_back(ChainStart(options.seed, layer));
   }
-  uint64_t digest = 0;
+  std::vector<uint64_t> blocks;  // digest of each
   uint32_t position = 0;
   const auto feed = [&](TokenId token) {
+    if (position % kv::kBlockTokens == 0) blocks.push_back(0);
+    uint64_t& digest = blocks.back();
     for (uint32_t layer = 0; layer < options.layers; ++layer) {
       links[layer] = ChainLink(links[layer], token, position);
       for (uint32_t row = 0; row < RowsOf(options); ++row) {
@@ -241,6 +259,10 @@ std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const T
   for (TokenId token : prompt) feed(token);
   std::vector<TokenId> output;
   while (output.size() < count) {
+    uint64_t digest = 0;
+    for (uint32_t block = 0; block < blocks.size(); ++block) {
+      if (window.SeesBlock(position - 1, block)) digest += blocks[block];
+    }
     TokenId best = 0;
     for (TokenId token = 1; token < Usable(options); ++token) {
       if (fake::Logit(digest, token) > fake::Logit(digest, best)) best = token;

@@ -28,6 +28,7 @@ struct FakeOptions {
   uint32_t max_step_tokens = 1024;
   std::vector<TokenId> end_tokens = {2};
   uint64_t seed = 1;  // other seeds, other text
+  bool windows = true;
 
   // Time that a step takes: for tests of faults, cancellation and load.
   absl::Duration delay_per_step = absl::ZeroDuration();
@@ -44,7 +45,7 @@ struct FakeOptions {
 // Every position's KV is filled with hashes chained from position to position
 // per layer, each over the token, the position, the layer and what the
 // previous position's KV holds. A row of logits is a function of all KV bytes
-// of its sequence as they stand in the blocks, so a lost, stale, swapped or
+// that its position sees as they stand in the blocks, so a lost, stale, swapped or
 // foreign block changes every token after it.
 // INVALID_ARGUMENT, naming field and value, for options that make no model.
 absl::StatusOr<std::unique_ptr<Model>> MakeFakeModel(const FakeOptions& options);
@@ -52,6 +53,6 @@ absl::StatusOr<std::unique_ptr<Model>> MakeFakeModel(const FakeOptions& options)
 // The first `count` greedy tokens after `prompt`, computed without blocks. End
 // tokens do not stop it. Not for options with a script, NaN or failing token.
 std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const TokenId> prompt,
-                                   uint32_t count);
+                                   uint32_t count, const kv::Window& window = {});
 
 }  // namespace baton::model

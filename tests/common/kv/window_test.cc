@@ -54,6 +54,17 @@ TEST(Window, BlocksAreThoseOfTheFormula) {
   EXPECT_EQ(BlocksForWindow({.tokens = 128, .sinks = 32}, 34), 1u + 4 + 3);
 }
 
+TEST(Window, BoundsWhatAnAnswerHoldsButNotThePrompt) {
+  const Window window{.tokens = 128, .sinks = 32};
+  EXPECT_EQ(MostBlocks(window, 1, 20'000), 6u);
+  EXPECT_EQ(MostBlocks(window, 640, 20'000), 20u);
+  EXPECT_EQ(MostBlocks(window, 1, 64), 2u);
+  EXPECT_EQ(MostBlocks({}, 1, 20'000), 625u);
+  EXPECT_EQ(window.Held(20'000), 192u);
+  EXPECT_EQ(window.Held(100), 100u);
+  EXPECT_EQ(Window{}.Held(20'000), 20'000u);
+}
+
 // Whatever the window and the chunks: the formula is enough, one block less is
 // not, and what is seen is never given away.
 TEST(RollingTable, FixedSetIsEnoughAndNoSeenBlockIsReused) {

@@ -45,6 +45,8 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   assign.set_tenant("gold");
   assign.set_converted_kv(true);
   assign.set_priority(-3);
+  assign.set_window(128);
+  assign.set_window_sinks(32);
   const auto spec = SpecFromAssign(assign, 3, kPrefill, now);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->ref, (engine::SequenceRef{.owner = 3, .key = 42}));
@@ -64,6 +66,18 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   EXPECT_EQ(spec->priority, -3);
   EXPECT_EQ(spec->cache_salt, "tenant");
   EXPECT_FALSE(spec->prefix_cache);
+  EXPECT_EQ(spec->window.tokens, 128u);
+  EXPECT_EQ(spec->window.sinks, 32u);
+}
+
+TEST(SpecFromAssign, WindowIsRefusedByWorkersThatTakeNone) {
+  AssignLimits limits = kPrefill;
+  limits.windows = false;
+  v1::Assign assign = GoodAssign();
+  EXPECT_TRUE(SpecFromAssign(assign, 1, limits, absl::Now()).ok());
+  assign.set_window(64);
+  const auto spec = SpecFromAssign(assign, 1, limits, absl::Now());
+  EXPECT_THAT(std::string(spec.status().message()), ::testing::HasSubstr("is 64; this worker"));
 }
 
 TEST(SpecFromAssign, AbsentDeadlineIsNone) {
@@ -87,6 +101,8 @@ TEST(SpecFromAssign, RefusalNamesTheField) {
       {"role", [](auto& a) { a.set_role(static_cast<v1::Assign::Role>(77)); }},
       {"request_id", [](auto& a) { a.set_request_id(std::string(129, 'x')); }},
       {"cache_salt", [](auto& a) { a.set_cache_salt(std::string(129, 'x')); }},
+      {"window", [](auto& a) { a.set_window(33); }},
+      {"window", [](auto& a) { a.set_window_sinks(32); }},
       {"prompt_ids", [](auto& a) { a.clear_prompt_ids(); }},
       {"prompt_ids", [](auto& a) { a.set_prompt_ids(1, 1000); }},
       {"max_tokens", [](auto& a) { a.set_max_tokens(0); }},

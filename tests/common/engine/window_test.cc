@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequences with a sliding window: a fixed set of blocks, and the tokens of the
+// masked reference whatever happens to them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/common/engine/harness.h"
+
+namespace baton::engine {
+namespace {
+
+using model::FakeOptions;
+using model::FakeReference;
+using ::testing::HasSubstr;
+
+constexpr kv::Window kWindow{.tokens = 64, .sinks = 32};
+constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;  // bytes, of FakeOptions()
+
+Options PoolOf(uint32_t blocks, uint32_t swap_blocks = 0) {
+  Options options;
+  options.kv_blocks = blocks;
+  options.swap_bytes = swap_blocks * kFakeBlock;
+  options.chunk_tokens = 32;
+  return options;
+}
+
+SequenceSpec Windowed(uint64_t key, std::vector<TokenId> prompt, uint32_t max_tokens,
+                      const kv::Window& window = kWindow) {
+  SequenceSpec spec = MakeSpec(key, std::move(prompt), max_tokens);
+  spec.window = window;
+  return spec;
+}
+
+std::vector<TokenId> Masked(const SequenceSpec& spec) {
+  return FakeReference({}, spec.prompt, spec.max_tokens, spec.window);
+}
+
+TEST(WindowedSequence, GoesOnForEverInTheBlocksOfItsWindow) {
+  std::mt19937 random(1);
+  Recorder recorder;
+  // The sink's, two of the window, and the one that is written.
+  const auto engine = MakeEngine({}, PoolOf(4), &recorder);
+  const SequenceSpec spec = Windowed(1, RandomPrompt(random, 50, {}), 1200);
+  engine->Submit(spec);
+  ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+  EXPECT_TRUE(recorder.Of(spec.ref).end.status.ok()) << recorder.Of(spec.ref).end.status;
+  EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec));
+  EXPECT_NE(Masked(spec), FakeReference({}, spec.prompt, spec.max_tokens)) << "no window at all";
+  ExpectIdle(*engine);
+}
+
+// While it is computed a prompt gives back what no position to come sees.
+TEST(WindowedSequence, LongPromptShrinksToItsWindow) {
+  std::mt19937 random(2);
+  Recorder recorder;
+  Gate gate;
+  const auto engine = MakeEngine({}, PoolOf(20), &recorder, nullptr, &gate);
+  const SequenceSpec spec = Windowed(1, RandomPrompt(random, 600, {}), 40);
+  engine->Submit(spec);
+  ASSERT_TRUE(recorder.WaitForTokens(spec.ref, 8));
+  EXPECT_LE(engine->load().kv_blocks_requests, 5u);
+  ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+  EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec));
+  ExpectIdle(*engine);
+}
+
+// Some with windows of their own and some without, in a pool that holds few of them:
+// swapped, computed again where that is possible, and always what each gives alone.
+TEST(WindowedSequence, BeingPutAsideChangesNoToken) {
+  constexpr kv::Window kWindows[] = {{}, {32, 0}, {64, 32}, {96, 64}};
+  for (const uint32_t swap : {0u, 6u, 100u}) {
+    std::mt19937 random(3);
+    Recorder recorder;
+    const auto engine = MakeEngine({}, PoolOf(14, swap), &recorder);
+    std::vector<SequenceSpec> specs;
+    for (uint64_t key = 1; key <= 16; ++key) {
+      specs.push_back(Windowed(key, RandomPrompt(random, 1 + random() % 200, {}),
+                               1 + random() % 200, kWindows[key % 4]));
+      engine->Submit(specs.back());
+    }
+    for (const SequenceSpec& spec : specs) {
+      ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+      EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec)) << spec.ref.key << " swap " << swap;
+    }
+    EXPECT_GT(engine->load().preemptions, 0u);
+    EXPECT_EQ(engine->load().swaps > 0, swap > 0);
+    ExpectIdle(*engine);
+  }
+}
+
+// What has rolled on beyond the pool cannot be computed again: it waits in the
+// swap area, and others give way when there is none.
+TEST(WindowedSequence, BeyondThePoolItIsSwappedOrKept) {
+  for (const uint32_t swap : {0u, 100u}) {
+    std::mt19937 random(4);
+    Recorder recorder;
+    const auto engine = MakeEngine({}, PoolOf(12, swap), &recorder);
+    std::vector<SequenceSpec> specs;
+    for (uint64_t key = 1; key <= 5; ++key) {
+      const bool windowed = key % 2 == 0;
+      specs.push_back(Windowed(key, RandomPrompt(random, 20, {}), windowed ? 600 : 300,
+                               windowed ? kWindow : kv::Window{}));
+      engine->Submit(specs.back());
+    }
+    for (const SequenceSpec& spec : specs) {
+      ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+      const Heard heard = recorder.Of(spec.ref);
+      EXPECT_TRUE(heard.end.status.ok()) << heard.end.status;
+      EXPECT_EQ(heard.tokens, Masked(spec)) << spec.ref.key << " swap " << swap;
+    }
+    EXPECT_GT(engine->load().preemptions, 0u);
+    ExpectIdle(*engine);
+  }
+}
+
+TEST(WindowedSequence, HandOffCarriesIt) {
+  std::mt19937 random(5);
+  Options small = PoolOf(30, 40), large = PoolOf(60);
+  Pair pair({}, large, small);
+  std::vector<SequenceSpec> specs;
+  for (uint64_t key = 1; key <= 12; ++key) {
+    SequenceSpec spec = Windowed(key, RandomPrompt(random, 1 + random() % 400, {}),
+                                 2 + random() % 300, key % 3 == 0 ? kv::Window{} : kWindow);
+    spec.handoff_key = "h";
+    specs.push_back(spec);
+    pair.Submit(spec);
+  }
+  for (const SequenceSpec& spec : specs) {
+    ASSERT_TRUE(pair.WaitForEnd(spec.ref));
+    EXPECT_EQ(pair.Tokens(spec.ref), Masked(spec)) << spec.ref.key;
+  }
+  pair.ExpectIdle();
+}
+
+// KV behind a window is another than that of sequences that see all.
+TEST(WindowedSequence, SharesNoPrefixes) {
+  std::mt19937 random(6);
+  Recorder recorder;
+  const auto engine = MakeEngine({}, PoolOf(100), &recorder);
+  const std::vector<TokenId> prompt = RandomPrompt(random, 400, {});
+  const kv::Window windows[] = {kWindow, {}, kWindow, {128, 0}};
+  for (uint64_t key = 0; key < 4; ++key) {
+    const SequenceSpec spec = Windowed(key + 1, prompt, 60, windows[key]);
+    engine->Submit(spec);
+    ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+    EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec)) << key;
+    EXPECT_EQ(recorder.Of(spec.ref).cached, 0u) << key;
+  }
+  ExpectIdle(*engine);
+}
+
+TEST(WindowedSequence, IsRefusedWhereItIsNotAllowed) {
+  const auto refusal = [](const FakeOptions& model, const Options& options, kv::Window window) {
+    Recorder recorder;
+    const auto engine = MakeEngine(model, options, &recorder);
+    engine->Submit(Windowed(1, {5, 6}, 100, window));
+    EXPECT_TRUE(recorder.WaitForEnd({1, 1}));
+    ExpectIdle(*engine);
+    return recorder.Of({1, 1}).end.status;
+  };
+  FakeOptions model;
+  model.windows = false;
+  Options options = PoolOf(10);
+  absl::Status status = refusal(model, options, kWindow);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("window is 64; this model"));
+  EXPECT_TRUE(refusal(model, options, {}).ok());
+  EXPECT_THAT(std::string(refusal({}, options, {.tokens = 65}).message()), HasSubstr("65"));
+  options.windows = false;
+  EXPECT_THAT(std::string(refusal({}, options, kWindow).message()), HasSubstr("this worker"));
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal({}, PoolOf(3), kWindow)));
+}
+
+}  // namespace
+}  // namespace baton::engine
