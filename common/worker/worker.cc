@@ -46,7 +46,8 @@ class Worker final {
 
   absl::Status Start();
   // Finishes what runs, within --drain-timeout. Call it once, after Start.
-  void Drain();
+  // INTERNAL: blocks are held that nobody knows of, or are in use twice.
+  absl::Status Drain();
 
  private:
   absl::Status StartEngine(std::unique_ptr<model::Model> model);
@@ -205,7 +206,7 @@ void Worker::Tick() {
 
 void Worker::UpdateReady() { server_->SetReady(attached_ > 0 && !draining_); }
 
-void Worker::Drain() {
+absl::Status Worker::Drain() {
   draining_ = true;
   UpdateReady();
   links_->SetDraining();
@@ -217,6 +218,7 @@ void Worker::Drain() {
     drained->WaitForNotificationWithTimeout(kCutOffGrace);
   }
   links_->Stop(kFlushPatience);
+  return engine_->CheckIntegrity();
 }
 
 void Worker::Stop() {
@@ -236,8 +238,7 @@ absl::Status RunUntilSignal(Options& options, HandoffEnd* handoff, ShutdownSigna
   signals.Handle([&stop] { stop.Notify(); }, options.drain_timeout + kEndGrace);
   stop.WaitForNotification();
   LogInfo("draining");
-  worker.Drain();
-  return absl::OkStatus();
+  return worker.Drain();
 }
 
 }  // namespace
