@@ -85,7 +85,7 @@ absl::Status Worker::Start() {
   ticker_ = std::make_unique<Periodic>(kTick, [this] { Tick(); });
   BATON_RETURN_IF_ERROR(StartLinks());
   if (options_.port_file.empty()) return absl::OkStatus();
-  Ports ports{.listen = server_->address(), .metrics = {}};
+  Ports ports{.listen = server_->address(), .workers = {}, .metrics = {}};
   if (metrics_.port() != 0) {
     const std::string& asked = options_.metrics_listen;
     ports.metrics = absl::StrCat(asked.substr(0, asked.rfind(':')), ":", metrics_.port());
