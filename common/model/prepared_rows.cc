@@ -31,34 +31,35 @@ PreparedRows::PreparedRows(FormatSet formats, uint32_t inputs, uint32_t tiles) :
   }
 }
 
-void PreparedRows::PackRow(const FormatSet& formats, uint32_t tile, uint32_t tile_rows,
-                           uint32_t row, std::span<const float> x) {
-  const auto whole = static_cast<uint32_t>(x.size() / kGroup);
-  const auto rest = static_cast<uint32_t>(x.size() % kGroup);
-  for (uint32_t g = 0; g < whole; ++g) {
-    PackGroup(formats, tile, tile_rows, row, g, x.data() + size_t{g} * kGroup);
+void PreparedRows::PackTile(const FormatSet& formats, uint32_t tile, uint32_t tile_rows,
+                            const float* x, size_t stride, uint32_t width) {
+  const uint32_t whole = width / kGroup, rest = width % kGroup;
+  for (const ActivationFormat* format : formats) {
+    format->PackGroups(x, stride, MutableTile(*format, tile), inputs_, tile_rows, 0, whole);
   }
   if (rest > 0) {
-    alignas(64) float tail[kGroup] = {};
-    std::copy_n(x.data() + size_t{whole} * kGroup, rest, tail);
-    PackGroup(formats, tile, tile_rows, row, whole, tail);
+    alignas(64) float tails[kernels::kTileRows * kGroup] = {};
+    for (uint32_t r = 0; r < tile_rows; ++r) {
+      std::copy_n(x + r * stride + size_t{whole} * kGroup, rest, tails + r * kGroup);
+    }
+    PackGroup(formats, tile, tile_rows, whole, tails, kGroup);
   }
-  PackZeros(formats, tile, tile_rows, row, whole + (rest > 0 ? 1 : 0));
+  PackZeros(formats, tile, tile_rows, whole + (rest > 0 ? 1 : 0));
 }
 
 void PreparedRows::PackGroup(const FormatSet& formats, uint32_t tile, uint32_t tile_rows,
-                             uint32_t row, uint32_t group, const float* x) {
+                             uint32_t group, const float* x, size_t stride) {
   for (const ActivationFormat* format : formats) {
-    format->PackGroup(x, MutableTile(*format, tile), inputs_, tile_rows, row, group);
+    format->PackGroups(x, stride, MutableTile(*format, tile), inputs_, tile_rows, group, 1);
   }
 }
 
 void PreparedRows::PackZeros(const FormatSet& formats, uint32_t tile, uint32_t tile_rows,
-                             uint32_t row, uint32_t group) {
+                             uint32_t group) {
   alignas(64) static constexpr float kZeros[kGroup] = {};
   for (const ActivationFormat* format : formats) {
     for (uint32_t g = group; g < format->PaddedInputs(inputs_) / kGroup; ++g) {
-      format->PackGroup(kZeros, MutableTile(*format, tile), inputs_, tile_rows, row, g);
+      format->PackGroups(kZeros, 0, MutableTile(*format, tile), inputs_, tile_rows, g, 1);
     }
   }
 }

@@ -26,15 +26,15 @@ class PreparedRows final {
  public:
   PreparedRows(FormatSet formats, uint32_t inputs, uint32_t tiles);
 
-  // Packs all of row `row` of tile `tile`, which holds `tile_rows` rows.
-  void PackRow(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
-               std::span<const float> x);
-  // Packs values [32 group, 32 group + 32) alone.
-  void PackGroup(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
-                 uint32_t group, const float* x);
-  // Packs zeros from `group` to the end of the padded row.
-  void PackZeros(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t row,
-                 uint32_t group);
+  // Packs tile `tile`, which holds `tile_rows` rows of `width` values; row r
+  // starts at x + r * stride.
+  void PackTile(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, const float* x,
+                size_t stride, uint32_t width);
+  // Packs values [32 group, 32 group + 32) of all rows alone.
+  void PackGroup(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t group,
+                 const float* x, size_t stride);
+  // Packs zeros from `group` to the end of the padded rows.
+  void PackZeros(const FormatSet& formats, uint32_t tile, uint32_t tile_rows, uint32_t group);
 
   const std::byte* tile(const kernels::ActivationFormat& format, uint32_t index) const;
   uint64_t bytes() const;

@@ -130,16 +130,18 @@ void StepRunner::RunLayer(uint32_t layer) {
 void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& formats,
                              const RowTiles& tiles, std::span<const uint32_t> rows,
                              PreparedRows& out) {
-  const std::span<float> normalized{work_.row[thread_].floats(), context_.config.hidden};
+  float* normalized = work_.normalized[thread_].floats();
+  const uint32_t hidden = context_.config.hidden;
   const Range part = PreparedTiles(tiles);
   for (uint32_t tile = part.begin; tile < part.end; ++tile) {
     for (uint32_t r = 0; r < tiles.size(tile); ++r) {
       const uint32_t index = tiles.begin(tile) + r;
       const float* row = x(rows.empty() ? index : rows[index]);
-      context_.backend.rms_norm({row, normalized.size()}, weight, context_.config.norm_epsilon,
-                                normalized);
-      out.PackRow(formats, Slot(tiles, tile), tiles.size(tile), r, normalized);
+      context_.backend.rms_norm({row, hidden}, weight, context_.config.norm_epsilon,
+                                {normalized + size_t{r} * work_.hidden_width, hidden});
     }
+    out.PackTile(formats, Slot(tiles, tile), tiles.size(tile), normalized, work_.hidden_width,
+                 hidden);
   }
   WaitForPrepared(tiles);
 }
@@ -194,11 +196,9 @@ void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in
 void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
                                 const Panel& after) {
   Multiply(matrix, in, own_copy, after, [&](uint32_t tile, uint32_t panel, const float* result) {
-    const uint32_t columns = matrix.columns(panel);
-    for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
-      context_.backend.add({x(step_.tiles.begin(tile) + r) + panel * kPanelOutputs, columns},
-                           {result + r * kPanelOutputs, columns});
-    }
+    context_.backend.add_tile(x(step_.tiles.begin(tile)) + panel * kPanelOutputs,
+                              work_.hidden_width, result, step_.tiles.size(tile),
+                              matrix.columns(panel));
   });
 }
 
@@ -260,10 +260,9 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
   const RowTiles& tiles = step_.tiles;
   const Range part = PreparedTiles(tiles);
   for (uint32_t tile = part.begin; tile < part.end; ++tile) {
-    for (uint32_t r = 0; r < tiles.size(tile); ++r) {
-      const float* row = work_.q.floats() + (tiles.begin(tile) + r) * width;
-      work_.attention_out.PackRow(formats, Slot(tiles, tile), tiles.size(tile), r, {row, width});
-    }
+    work_.attention_out.PackTile(formats, Slot(tiles, tile), tiles.size(tile),
+                                 work_.q.floats() + tiles.begin(tile) * width, width,
+                                 static_cast<uint32_t>(width));
   }
   WaitForPrepared(tiles);
   MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles), FirstPanel(layer.up));
@@ -292,11 +291,9 @@ void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats
                            next.bytes);
       const size_t values = size_t{rows} * kPanelOutputs;
       context_.backend.swiglu({gate, values}, {up, values}, {up, values});
-      for (uint32_t r = 0; r < rows; ++r) {
-        work_.ffn_out.PackGroup(formats.ffn_out, tile, rows, r, panel, up + r * kPanelOutputs);
-        if (panel + 1 == layer.up.panels()) {
-          work_.ffn_out.PackZeros(formats.ffn_out, tile, rows, r, panel + 1);
-        }
+      work_.ffn_out.PackGroup(formats.ffn_out, tile, rows, panel, up, kPanelOutputs);
+      if (panel + 1 == layer.up.panels()) {
+        work_.ffn_out.PackZeros(formats.ffn_out, tile, rows, panel + 1);
       }
     }
   }

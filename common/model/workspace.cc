@@ -44,7 +44,9 @@ Workspace::Workspace(const checkpoint::ModelConfig& config, const PackedModel& m
       ffn_in(Union(layer_formats, &LayerFormats::ffn_in), config.hidden, tiles + threads),
       ffn_out(Union(layer_formats, &LayerFormats::ffn_out), config.ffn, tiles),
       head_in(head_format, config.hidden, tiles + threads) {
-  for (uint32_t i = 0; i < threads; ++i) row.push_back(Floats(hidden_width));
+  for (uint32_t i = 0; i < threads; ++i) {
+    normalized.push_back(Floats(uint64_t{kernels::kTileRows} * hidden_width));
+  }
 }
 
 uint64_t Workspace::bytes() const {

@@ -27,7 +27,7 @@ struct Workspace {
   uint32_t hidden_width;  // of a row of x: hidden rounded up to a cache line
   AlignedBuffer x;        // [max_rows, hidden_width], the residual stream
   AlignedBuffer q, k, v;  // [max_rows, heads (kv heads) x head size]; q becomes the context
-  std::vector<AlignedBuffer> row;  // [threads]: one normalized row
+  std::vector<AlignedBuffer> normalized;  // [threads]: a tile, [kTileRows, hidden_width]
 
   std::vector<LayerFormats> layer_formats;
   FormatSet head_format;

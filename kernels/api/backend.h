@@ -28,6 +28,7 @@ class Backend {
   RmsNormRowFn* rms_norm = nullptr;
   SwiGluRowFn* swiglu = nullptr;
   AddRowFn* add = nullptr;
+  AddTileFn* add_tile = nullptr;
   RopeRowFn* rope_adjacent = nullptr;
   RopeRowFn* rope_halves = nullptr;
   MergeSegmentFn* merge_segment = nullptr;

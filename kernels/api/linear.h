@@ -69,6 +69,16 @@ class ActivationFormat {
   // Every group of PaddedInputs must be packed before Multiply.
   virtual void PackGroup(const float* x, std::byte* tile, uint32_t inputs, uint32_t tile_rows,
                          uint32_t row, uint32_t group) const = 0;
+  // The same for `count` groups of all rows of the tile; row r's values start
+  // at x + r * stride. The results multiply to the same bits.
+  virtual void PackGroups(const float* x, size_t stride, std::byte* tile, uint32_t inputs,
+                          uint32_t tile_rows, uint32_t group, uint32_t count) const {
+    for (uint32_t g = 0; g < count; ++g) {
+      for (uint32_t r = 0; r < tile_rows; ++r) {
+        PackGroup(x + r * stride + size_t{g} * kGroup, tile, inputs, tile_rows, r, group + g);
+      }
+    }
+  }
 };
 
 // A packed weight format with its kernel. Stateless and thread-safe.

@@ -2,6 +2,7 @@
 // Operations on single rows of float32; a row's bits never depend on others.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -19,6 +20,10 @@ using SwiGluRowFn = void(std::span<const float> gate, std::span<const float> up,
 
 // x[c] += y[c].
 using AddRowFn = void(std::span<float> x, std::span<const float> y);
+
+// x[r * stride + c] += y[r * 32 + c] for r < rows, c < columns <= 32: adds a
+// tile of results (linear.h) to rows.
+using AddTileFn = void(float* x, size_t stride, const float* y, uint32_t rows, uint32_t columns);
 
 // Rotates x[0, 2n) by n angles given as cos and sin (Su et al., 2021,
 // "RoFormer"). Adjacent pairs: (x[2i], x[2i+1]); halves: (x[i], x[i+n]).

@@ -14,6 +14,7 @@ class Ref final : public Backend {
     rms_norm = ref::RmsNorm;
     swiglu = ref::SwiGlu;
     add = ref::Add;
+    add_tile = ref::AddTile;
     rope_adjacent = ref::RopeAdjacent;
     rope_halves = ref::RopeHalves;
     merge_segment = ref::MergeSegment;

@@ -133,6 +133,50 @@ TEST_P(LinearTest, NanOfOneRowStaysInThatRow) {
   }
 }
 
+TEST_P(LinearTest, GroupsOfAllRowsMultiplyLikeGroupsOfSingleRows) {
+  const uint32_t inputs = Whole(192), outputs = 32;
+  const StoredMatrix matrix = RandomMatrix(GetParam().type, outputs, inputs, 6);
+  const size_t stride = inputs + 16;
+  auto x = RandomFloats(kTileRows * stride, 7);
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    float* row = &x[r * stride];
+    row[r] *= 50;                        // an outlier in the first group
+    std::fill_n(row + 32, 32, 0.0f);     // nothing in the second
+    if (r == 1) row[40] = 3;             // but an outlier alone
+    if (r == 2) row[70] = row[71] = 99;  // two large ones: no outlier
+    if (r == 3) row[100] = NAN;
+    if (r == 4) std::fill_n(row + 64, 32, 1e-37f);
+    if (r == 5) row[130] = INFINITY;
+  }
+  AlignedBytes panel(format().PanelBytes(inputs));
+  format().PackPanel(matrix.Panel(0), panel.data());
+  const ActivationFormat& activation = format().activation();
+  const uint32_t groups = activation.PaddedInputs(inputs) / kGroup;
+  ASSERT_EQ(groups * kGroup, inputs);
+  for (uint32_t rows = 1; rows <= kTileRows; ++rows) {
+    AlignedBytes together(activation.TileBytes(inputs)), apart(activation.TileBytes(inputs));
+    activation.PackGroups(x.data(), stride, together.data(), inputs, rows, 0, 1);
+    activation.PackGroups(&x[kGroup], stride, together.data(), inputs, rows, 1, groups - 1);
+    for (uint32_t r = 0; r < rows; ++r) {
+      for (uint32_t g = 0; g < groups; ++g) {
+        activation.PackGroup(&x[r * stride + g * kGroup], apart.data(), inputs, rows, r, g);
+      }
+    }
+    AlignedBytes out(sizeof(float) * kTileRows * kPanelOutputs);
+    AlignedBytes expected(sizeof(float) * kTileRows * kPanelOutputs);
+    format().Multiply(panel.data(), inputs, together.data(), rows, out.floats(), nullptr, 0);
+    format().Multiply(panel.data(), inputs, apart.data(), rows, expected.floats(), nullptr, 0);
+    for (uint32_t i = 0; i < rows * kPanelOutputs; ++i) {
+      if (std::isnan(expected.floats()[i])) {
+        EXPECT_TRUE(std::isnan(out.floats()[i]));
+      } else {
+        ASSERT_EQ(out.floats()[i], expected.floats()[i])
+            << "row " << i / kPanelOutputs << " of " << rows << ", output " << i % kPanelOutputs;
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, SizesAreMultiplesOfACacheLine) {
   for (uint32_t inputs : InputCounts()) {
     EXPECT_EQ(format().PanelBytes(inputs) % 64, 0u) << inputs;

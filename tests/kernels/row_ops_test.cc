@@ -47,6 +47,22 @@ TEST_P(RowOpsTest, RmsNormOfZerosIsZero) {
   EXPECT_EQ(out, x);
 }
 
+TEST_P(RowOpsTest, AddTileAddsNothingBesideItsRowsAndColumns) {
+  constexpr size_t kStride = 48;
+  const auto x = RandomFloats(7 * kStride, 12), y = RandomFloats(6 * size_t{kPanelOutputs}, 13);
+  for (uint32_t rows : {1u, 5u, 6u}) {
+    for (uint32_t columns : {1u, 15u, 16u, 17u, 31u, 32u}) {
+      std::vector<float> sum = x;
+      backend().add_tile(sum.data(), kStride, y.data(), rows, columns);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const size_t r = i / kStride, c = i % kStride;
+        const bool added = r < rows && c < columns;
+        ASSERT_EQ(sum[i], added ? x[i] + y[r * kPanelOutputs + c] : x[i]) << r << ", " << c;
+      }
+    }
+  }
+}
+
 TEST_P(RowOpsTest, SwiGluAgreesAlsoInPlace) {
   for (size_t width : kWidths) {
     const auto gate = RandomFloats(width, 3, 5), up = RandomFloats(width, 4);

@@ -14,6 +14,7 @@ class Avx2 final : public Backend {
     rms_norm = avx2::RmsNorm;
     swiglu = avx2::SwiGlu;
     add = avx2::Add;
+    add_tile = avx2::AddTile;
     rope_adjacent = avx2::RopeAdjacent;
     rope_halves = avx2::RopeHalves;
     merge_segment = avx2::MergeSegment;

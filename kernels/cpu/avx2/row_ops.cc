@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/api/linear.h"
 #include "kernels/cpu/avx2/simd.h"
 
 namespace baton::kernels::avx2 {
@@ -55,6 +56,12 @@ void Add(std::span<float> x, std::span<const float> y) {
     const size_t left = x.size() - c;
     const __m256 sum = _mm256_add_ps(LoadLanes(x.data() + c, left), LoadLanes(y.data() + c, left));
     StoreLanes(x.data() + c, left, sum);
+  }
+}
+
+void AddTile(float* x, size_t stride, const float* y, uint32_t rows, uint32_t columns) {
+  for (uint32_t r = 0; r < rows; ++r, x += stride, y += kPanelOutputs) {
+    Add({x, columns}, {y, columns});
   }
 }
 

@@ -12,6 +12,7 @@ namespace baton::kernels::avx2 {
 RmsNormRowFn RmsNorm;
 SwiGluRowFn SwiGlu;
 AddRowFn Add;
+AddTileFn AddTile;
 RopeRowFn RopeAdjacent;
 RopeRowFn RopeHalves;
 MergeSegmentFn MergeSegment;

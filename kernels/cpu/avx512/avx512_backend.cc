@@ -16,6 +16,7 @@ class Avx512 final : public Backend {
     rms_norm = avx512::RmsNorm;
     swiglu = avx512::SwiGlu;
     add = avx512::Add;
+    add_tile = avx512::AddTile;
     rope_adjacent = avx512::RopeAdjacent;
     rope_halves = avx512::RopeHalves;
     merge_segment = avx512::MergeSegment;

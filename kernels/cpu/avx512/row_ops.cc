@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/api/linear.h"
 #include "kernels/cpu/avx512/simd.h"
 
 namespace baton::kernels::avx512 {
@@ -54,6 +55,17 @@ void Add(std::span<float> x, std::span<const float> y) {
     const __m512 sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x.data() + c),
                                      _mm512_maskz_loadu_ps(mask, y.data() + c));
     _mm512_mask_storeu_ps(x.data() + c, mask, sum);
+  }
+}
+
+void AddTile(float* x, size_t stride, const float* y, uint32_t rows, uint32_t columns) {
+  const __mmask16 low = TailMask(columns);
+  const __mmask16 high = columns > kLanes ? TailMask(columns - kLanes) : __mmask16{0};
+  for (uint32_t r = 0; r < rows; ++r, x += stride, y += kPanelOutputs) {
+    const __m512 x0 = _mm512_maskz_loadu_ps(low, x);
+    const __m512 x1 = _mm512_maskz_loadu_ps(high, x + kLanes);
+    _mm512_mask_storeu_ps(x, low, _mm512_add_ps(x0, _mm512_loadu_ps(y)));
+    _mm512_mask_storeu_ps(x + kLanes, high, _mm512_add_ps(x1, _mm512_loadu_ps(y + kLanes)));
   }
 }
 

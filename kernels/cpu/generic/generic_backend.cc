@@ -14,6 +14,7 @@ class Generic final : public Backend {
     rms_norm = generic::RmsNorm;
     swiglu = generic::SwiGlu;
     add = generic::Add;
+    add_tile = generic::AddTile;
     rope_adjacent = generic::RopeAdjacent;
     rope_halves = generic::RopeHalves;
     merge_segment = generic::MergeSegment;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "kernels/api/linear.h"
 #include "kernels/cpu/generic/vec.h"
 
 namespace baton::kernels::generic {
@@ -51,6 +52,12 @@ void SwiGlu(std::span<const float> gate, std::span<const float> up, std::span<fl
 
 void Add(std::span<float> x, std::span<const float> y) {
   for (size_t c = 0; c < x.size(); ++c) x[c] += y[c];
+}
+
+void AddTile(float* x, size_t stride, const float* y, uint32_t rows, uint32_t columns) {
+  for (uint32_t r = 0; r < rows; ++r, x += stride, y += kPanelOutputs) {
+    for (uint32_t c = 0; c < columns; ++c) x[c] += y[c];
+  }
 }
 
 void RopeAdjacent(std::span<float> x, std::span<const float> cos, std::span<const float> sin) {

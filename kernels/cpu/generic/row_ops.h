@@ -8,6 +8,7 @@ namespace baton::kernels::generic {
 RmsNormRowFn RmsNorm;
 SwiGluRowFn SwiGlu;
 AddRowFn Add;
+AddTileFn AddTile;
 RopeRowFn RopeAdjacent;
 RopeRowFn RopeHalves;
 

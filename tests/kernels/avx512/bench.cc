@@ -226,6 +226,11 @@ void BenchRows(const Backend& backend) {
       for (uint32_t g = 0; g < 48; ++g) s8.PackGroup(&x[g * 32], tile.data(), 1536, 6, 2, g);
     }
   });
+  std::vector<float> rows(6 * x.size(), 0.5f);
+  const double together = BestSeconds([&] {
+    for (int i = 0; i < 100; ++i) s8.PackGroups(rows.data(), x.size(), tile.data(), 1536, 6, 0, 48);
+  });
+  std::printf("six rows at once: quantize %.0f ns per row\n", together / 6 * 1e7);
   std::printf("per row of 1536: norm %.0f ns, swiglu %.0f ns, quantize %.0f ns\n", norm * 1e7,
               swiglu * 1e7, quantize * 1e7);
 }
