@@ -14,6 +14,11 @@ using kernels::kSegmentTokens;
 
 // From this many rows per thread on, each thread has four tiles of its own.
 constexpr uint32_t kRowSplitMin = 24;
+// At most so many chunks per thread, and at least so many tiles in a chunk:
+// small enough for others to take over some, large enough to hide the loads of
+// weights, of which every chunk needs all.
+constexpr uint32_t kChunksPerThread = 4;
+constexpr uint32_t kMinChunkTiles = 4;
 // Rows of an item that is not split: each segment's KV is then read from the
 // L2 cache by all but the first of its tiles.
 constexpr uint32_t kItemRows = 4 * kAttentionRows;
@@ -55,6 +60,12 @@ void AddRows(Step& step, uint32_t index) {
   if (end % kv::kBlockTokens != 0 && last_block * kv::kBlockTokens >= slice.first_position) {
     step.fresh_blocks.push_back(slice.blocks[last_block]);
   }
+}
+
+// A multiple of `threads`.
+uint32_t CountChunks(uint32_t tiles, uint32_t threads) {
+  if (threads == 1) return 1;
+  return threads * std::clamp(tiles / (threads * kMinChunkTiles), 1u, kChunksPerThread);
 }
 
 // Segments that rows [.., end) of a slice see.
@@ -142,6 +153,7 @@ absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::M
   }
   step.tiles = kernels::RowTiles(static_cast<uint32_t>(step.rows.size()));
   step.by_rows = step.rows.size() >= std::max(2u, threads) * size_t{kRowSplitMin};
+  if (step.by_rows) step.chunks = CountChunks(step.tiles.count(), threads);
   PlanAttention(step, config, threads);
   return step;
 }

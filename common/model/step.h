@@ -46,6 +46,7 @@ struct Step {
   // Enough rows to give each thread its own; otherwise threads share the rows
   // and split the panels.
   bool by_rows = false;
+  uint32_t chunks = 0;  // that the tiles are cut into by rows
   // Blocks whose first slot is written now and whose last slot is not: zeroed
   // first, so that no stale NaN is ever multiplied by a zero weight.
   std::vector<kv::BlockId> fresh_blocks;

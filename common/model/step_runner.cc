@@ -33,17 +33,14 @@ StepRunner::StepRunner(StepContext& context, uint32_t thread)
       step_(context.step),
       work_(context.work),
       thread_(thread),
-      threads_(context.pool.active()) {}
+      threads_(context.pool.active()),
+      tiles_{0, context.step.tiles.count()} {}
 
 bool StepRunner::OwnCopy(const RowTiles& tiles) const { return tiles.count() == 1 && threads_ > 1; }
 
-Range StepRunner::PreparedTiles(const RowTiles& tiles) const {
-  return OwnCopy(tiles) ? Range{0, 1} : Part(tiles.count(), thread_, threads_);
-}
-
-Range StepRunner::MultipliedTiles() const {
-  return step_.by_rows ? Part(step_.tiles.count(), thread_, threads_)
-                       : Range{0, step_.tiles.count()};
+Range StepRunner::PreparedTiles() const {
+  if (step_.by_rows || OwnCopy(step_.tiles)) return tiles_;
+  return Part(tiles_.size(), thread_, threads_);
 }
 
 Range StepRunner::Panels(uint32_t count) const {
@@ -52,16 +49,15 @@ Range StepRunner::Panels(uint32_t count) const {
 
 Range StepRunner::OwnRows() const {
   if (!step_.by_rows) return Part(static_cast<uint32_t>(step_.rows.size()), thread_, threads_);
-  const Range tiles = MultipliedTiles();
-  return {step_.tiles.begin(tiles.begin), step_.tiles.begin(tiles.end)};
+  return {step_.tiles.begin(tiles_.begin), step_.tiles.begin(tiles_.end)};
 }
 
 uint32_t StepRunner::Slot(const RowTiles& tiles, uint32_t tile) const {
   return OwnCopy(tiles) ? work_.tiles + thread_ : tile;
 }
 
-void StepRunner::WaitForPrepared(const RowTiles& tiles) {
-  if (!step_.by_rows && !OwnCopy(tiles)) context_.pool.Barrier();
+void StepRunner::WaitForPrepared() {
+  if (!step_.by_rows && !OwnCopy(step_.tiles)) context_.pool.Barrier();
 }
 
 void StepRunner::WaitUnlessByRows() {
@@ -71,12 +67,76 @@ void StepRunner::WaitUnlessByRows() {
 void StepRunner::Run() {
   if (thread_ == 0 && context_.profile != nullptr) context_.profile->Begin();
   ZeroFreshBlocks();
-  Embed();
-  Mark(StepPart::kEmbed);
-  for (uint32_t layer = 0; layer < context_.model.layers.size(); ++layer) RunLayer(layer);
+  if (step_.by_rows) {
+    RunByRows();
+  } else {
+    RunByPanels();
+  }
   if (step_.logit_rows.empty()) return;
   Head();
   Mark(StepPart::kHead);
+}
+
+void StepRunner::RunByRows() {
+  const auto layers = static_cast<uint32_t>(context_.model.layers.size());
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    ForEachChunk(layer, [&] {
+      if (layer == 0) {
+        Embed();
+        Mark(StepPart::kEmbed);
+      } else {
+        AfterAttention(layer - 1);
+      }
+      BeforeAttention(layer);
+    });
+    context_.pool.Barrier();
+    if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
+    Mark(StepPart::kAppend);
+    Attend(layer);
+    Mark(StepPart::kAttention);
+  }
+  ForEachChunk(layers, [&] { AfterAttention(layers - 1); });
+  context_.pool.Barrier();
+  Mark(StepPart::kDown);
+}
+
+void StepRunner::RunByPanels() {
+  const auto layers = static_cast<uint32_t>(context_.model.layers.size());
+  Embed();
+  Mark(StepPart::kEmbed);
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    BeforeAttention(layer);
+    const auto appended = [&] {
+      if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
+    };
+    if (!step_.items_append) {
+      context_.pool.Barrier();
+      appended();
+    }
+    Mark(StepPart::kAppend);
+    Attend(layer);
+    if (step_.items_append) appended();
+    Mark(StepPart::kAttention);
+    AfterAttention(layer);
+  }
+}
+
+template <typename Function>
+void StepRunner::ForEachChunk(uint32_t pass, const Function& function) {
+  const auto chunks = static_cast<uint32_t>(context_.passes.size());
+  const Range own = Part(chunks, thread_, threads_);
+  for (uint32_t i = 0; i < chunks; ++i) {
+    // Those of the next threads from their ends, which they come to last.
+    const uint32_t chunk =
+        i < own.size() ? own.begin + i : (own.begin + chunks - 1 - (i - own.size())) % chunks;
+    uint32_t begun = pass;
+    if (!context_.passes[chunk].compare_exchange_strong(begun, pass + 1,
+                                                        std::memory_order_relaxed)) {
+      continue;
+    }
+    tiles_ = Part(step_.tiles.count(), chunk, chunks);
+    function();
+  }
 }
 
 void StepRunner::ZeroFreshBlocks() {
@@ -100,25 +160,25 @@ void StepRunner::Embed() {
   WaitUnlessByRows();
 }
 
-void StepRunner::RunLayer(uint32_t layer) {
+void StepRunner::BeforeAttention(uint32_t layer) {
   const PackedLayer& weights = context_.model.layers[layer];
-  const LayerFormats& formats = work_.layer_formats[layer];
-  NormAndPack(weights.attention_norm, formats.attention_in, step_.tiles, {}, work_.attention_in);
+  NormAndPack(weights.attention_norm, work_.layer_formats[layer].attention_in, step_.tiles,
+              PreparedTiles(), {}, work_.attention_in);
+  WaitForPrepared();
   Mark(StepPart::kNorm);
   Project(weights);
   Mark(StepPart::kQkv);
   AppendKv(layer);
-  const auto appended = [&] {
-    if (thread_ == 0 && context_.layer_done) context_.layer_done(layer);
-  };
-  if (!step_.items_append) appended();
   Mark(StepPart::kAppend);
-  Attend(layer);
-  if (step_.items_append) appended();
-  Mark(StepPart::kAttention);
+}
+
+void StepRunner::AfterAttention(uint32_t layer) {
+  const PackedLayer& weights = context_.model.layers[layer];
+  const LayerFormats& formats = work_.layer_formats[layer];
   AttentionOut(weights, formats.attention_out);
   Mark(StepPart::kAttentionOut);
-  NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, {}, work_.ffn_in);
+  NormAndPack(weights.ffn_norm, formats.ffn_in, step_.tiles, PreparedTiles(), {}, work_.ffn_in);
+  WaitForPrepared();
   Mark(StepPart::kNorm);
   GateAndUp(weights, formats);
   Mark(StepPart::kGateUp);
@@ -128,11 +188,10 @@ void StepRunner::RunLayer(uint32_t layer) {
 }
 
 void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& formats,
-                             const RowTiles& tiles, std::span<const uint32_t> rows,
-                             PreparedRows& out) {
+                             const RowTiles& tiles, const Range& part,
+                             std::span<const uint32_t> rows, PreparedRows& out) {
   float* normalized = work_.normalized[thread_].floats();
   const uint32_t hidden = context_.config.hidden;
-  const Range part = PreparedTiles(tiles);
   for (uint32_t tile = part.begin; tile < part.end; ++tile) {
     for (uint32_t r = 0; r < tiles.size(tile); ++r) {
       const uint32_t index = tiles.begin(tile) + r;
@@ -143,7 +202,6 @@ void StepRunner::NormAndPack(std::span<const float> weight, const FormatSet& for
     out.PackTile(formats, Slot(tiles, tile), tiles.size(tile), normalized, work_.hidden_width,
                  hidden);
   }
-  WaitForPrepared(tiles);
 }
 
 Panel StepRunner::FirstPanel(const PackedMatrix& matrix) const {
@@ -165,11 +223,11 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
                           const Panel& after, const Epilogue& epilogue) {
   alignas(kLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = matrix.format();
-  const Range panels = Panels(matrix.panels()), tiles = MultipliedTiles();
+  const Range panels = Panels(matrix.panels());
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     const Panel following = PanelOr(matrix, panel + 1, panels.end, after);
-    for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
-      const Panel next = PartOf(following, tile - tiles.begin, tiles.size());
+    for (uint32_t tile = tiles_.begin; tile < tiles_.end; ++tile) {
+      const Panel next = PartOf(following, tile - tiles_.begin, tiles_.size());
       format.Multiply(matrix.panel(panel), matrix.inputs(),
                       in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
                       step_.tiles.size(tile), out, next.data, next.bytes);
@@ -215,7 +273,6 @@ void StepRunner::AppendKv(uint32_t layer) {
   for (uint32_t row = part.begin; row < part.end; ++row) {
     AppendHeads(layer, row, 0, context_.config.kv_heads);
   }
-  context_.pool.Barrier();
 }
 
 void StepRunner::AppendHeads(uint32_t layer, uint32_t row, uint32_t begin, uint32_t end) {
@@ -258,13 +315,13 @@ void StepRunner::Attend(uint32_t layer) {
 void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats) {
   const size_t width = layer.attention_out.inputs();
   const RowTiles& tiles = step_.tiles;
-  const Range part = PreparedTiles(tiles);
+  const Range part = PreparedTiles();
   for (uint32_t tile = part.begin; tile < part.end; ++tile) {
     work_.attention_out.PackTile(formats, Slot(tiles, tile), tiles.size(tile),
                                  work_.q.floats() + tiles.begin(tile) * width, width,
                                  static_cast<uint32_t>(width));
   }
-  WaitForPrepared(tiles);
+  WaitForPrepared();
   MultiplyAddToX(layer.attention_out, work_.attention_out, OwnCopy(tiles), FirstPanel(layer.up));
   WaitUnlessByRows();
 }
@@ -274,18 +331,18 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
 void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats) {
   alignas(kLine) float gate[kTileRows * kPanelOutputs], up[kTileRows * kPanelOutputs];
   const kernels::LinearFormat &gate_format = layer.gate.format(), &up_format = layer.up.format();
-  const Range panels = Panels(layer.up.panels()), tiles = MultipliedTiles();
+  const Range panels = Panels(layer.up.panels());
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     const Panel following = PanelOr(layer.up, panel + 1, panels.end, FirstPanel(layer.down));
-    for (uint32_t tile = tiles.begin; tile < tiles.end; ++tile) {
+    for (uint32_t tile = tiles_.begin; tile < tiles_.end; ++tile) {
       const uint32_t rows = step_.tiles.size(tile), slot = Slot(step_.tiles, tile);
-      const uint32_t index = tile - tiles.begin;
+      const uint32_t index = tile - tiles_.begin;
       Panel next;  // the first tile brings in the whole gate panel
       if (index == 0) next = {layer.gate.panel(panel), layer.gate.panel_bytes()};
       up_format.Multiply(layer.up.panel(panel), layer.up.inputs(),
                          work_.ffn_in.tile(up_format.activation(), slot), rows, up, next.data,
                          next.bytes);
-      next = PartOf(following, index, tiles.size());
+      next = PartOf(following, index, tiles_.size());
       gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
                            work_.ffn_in.tile(gate_format.activation(), slot), rows, gate, next.data,
                            next.bytes);
@@ -301,11 +358,12 @@ void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats
 }
 
 void StepRunner::Head() {
-  if (step_.by_rows) context_.pool.Barrier();
   const RowTiles tiles(static_cast<uint32_t>(step_.logit_rows.size()));
   const PackedMatrix& head = context_.model.head;
-  NormAndPack(context_.model.final_norm, work_.head_format, tiles, step_.logit_rows, work_.head_in);
-  if (step_.by_rows && !OwnCopy(tiles)) context_.pool.Barrier();
+  const Range part = OwnCopy(tiles) ? Range{0, 1} : Part(tiles.count(), thread_, threads_);
+  NormAndPack(context_.model.final_norm, work_.head_format, tiles, part, step_.logit_rows,
+              work_.head_in);
+  if (!OwnCopy(tiles)) context_.pool.Barrier();
   alignas(kLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = head.format();
   const Range panels = Part(head.panels(), thread_, threads_);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/kv/arena.h"
@@ -32,6 +33,9 @@ struct StepContext {
   Workspace& work;
   ThreadPool& pool;
   StepProfile* profile = nullptr;  // null: nothing is timed
+  // Chunks of tiles of a step by rows (Step::chunks), and per chunk how
+  // many passes over the layers have been begun.
+  std::vector<std::atomic<uint32_t>> passes;
   // Next attention item, and next merge, of even and odd layers: each is reset
   // while the other is in use.
   std::atomic<uint32_t> next_item[2] = {0, 0};
@@ -44,10 +48,12 @@ struct Panel {
   size_t bytes = 0;
 };
 
-// With many rows (Step::by_rows) a thread owns tiles of rows and runs all
-// panels over them, with two barriers per layer; with few, threads split the
-// panels and meet after every matrix. Both ways compute each output by the
-// same operations.
+// With many rows (Step::by_rows) threads take chunks of tiles and run all
+// panels over them, with two barriers per layer: each thread its own chunks
+// first, whose rows its caches know, then what others have not begun, so that
+// a thread that lost its core for a while does not hold up the rest. With few
+// rows, threads split the panels and meet after every matrix. Both ways compute
+// each output by the same operations.
 class StepRunner final {
  public:
   StepRunner(StepContext& context, uint32_t thread);
@@ -59,8 +65,15 @@ class StepRunner final {
     if (thread_ == 0 && context_.profile != nullptr) context_.profile->Mark(part);
   }
   void ZeroFreshBlocks();
+  void RunByRows();
+  void RunByPanels();
+  // Calls function() with tiles_ as each chunk that this thread takes.
+  template <typename Function>
+  void ForEachChunk(uint32_t pass, const Function& function);
+  // A layer up to its K and V, between those two attention, and what follows.
   void Embed();
-  void RunLayer(uint32_t layer);
+  void BeforeAttention(uint32_t layer);
+  void AfterAttention(uint32_t layer);
   void Project(const PackedLayer& layer);
   // Of this thread's rows, unless attention does it.
   void AppendKv(uint32_t layer);
@@ -71,10 +84,11 @@ class StepRunner final {
   void GateAndUp(const PackedLayer& layer, const LayerFormats& formats);
   void Head();
 
-  // Normalizes rows of x (`rows` names them; empty: all in order) into `out`.
+  // Normalizes rows of x (`rows` names them; empty: all in order) into the
+  // tiles `part` of `out`.
   void NormAndPack(std::span<const float> weight, const FormatSet& formats,
-                   const kernels::RowTiles& tiles, std::span<const uint32_t> rows,
-                   PreparedRows& out);
+                   const kernels::RowTiles& tiles, const Range& part,
+                   std::span<const uint32_t> rows, PreparedRows& out);
   // Calls epilogue(tile, panel, result [tile rows, 32]) for this thread's share
   // of a product.
   // `own_copy`: `in` was prepared by each thread for itself. `after`: what this
@@ -93,16 +107,15 @@ class StepRunner final {
   Panel FirstPanelAfter(uint32_t layer) const;
 
   float* x(uint32_t row) const { return work_.x.floats() + size_t{row} * work_.hidden_width; }
-  // This thread's share of the work on single rows; tiles that it prepares;
-  // tiles that it multiplies, and panels that it multiplies them with.
+  // This thread's share of the work on single rows; of `tiles_` those that it
+  // prepares; panels that it multiplies all of them with.
   Range OwnRows() const;
-  Range PreparedTiles(const kernels::RowTiles& tiles) const;
-  Range MultipliedTiles() const;
+  Range PreparedTiles() const;
   Range Panels(uint32_t count) const;
   // Where tile `tile` stands in PreparedRows.
   uint32_t Slot(const kernels::RowTiles& tiles, uint32_t tile) const;
   // Waits unless this thread alone reads what it has prepared.
-  void WaitForPrepared(const kernels::RowTiles& tiles);
+  void WaitForPrepared();
   void WaitUnlessByRows();
   bool OwnCopy(const kernels::RowTiles& tiles) const;
 
@@ -111,6 +124,7 @@ class StepRunner final {
   Workspace& work_;
   const uint32_t thread_;
   const uint32_t threads_;
+  Range tiles_;  // that are multiplied: the chunk, or all
 };
 
 }  // namespace baton::model

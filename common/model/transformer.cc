@@ -43,8 +43,10 @@ absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvAre
                         step.logit_rows.size(), config_.vocabulary));
   }
   attention_.Prepare(step);
-  StepContext context{config_,    weights_,   *plan_.backend, step,   arena,   logits,
-                      layer_done, attention_, work_,          *pool_, profile_};
+  StepContext context{config_,    weights_,   *plan_.backend,
+                      step,       arena,      logits,
+                      layer_done, attention_, work_,
+                      *pool_,     profile_,   std::vector<std::atomic<uint32_t>>(step.chunks)};
   pool_->Run([&](uint32_t thread) { StepRunner(context, thread).Run(); });
   return absl::OkStatus();
 }

@@ -61,6 +61,20 @@ TEST(PlanStep, ZeroesOnlyBlocksThatItStartsAndDoesNotFill) {
   EXPECT_EQ(step->fresh_blocks, (std::vector<kv::BlockId>{kv::BlockId{12}, kv::BlockId{43}}));
 }
 
+TEST(PlanStep, ChunksShareTilesEvenlyOverThreads) {
+  for (uint32_t threads : {1u, 2u, 3u, 8u}) {
+    for (uint32_t rows : {48u, 100u, 192u, 512u, 1000u}) {
+      const Input prompt(0, rows);
+      const auto step = PlanStep({{prompt.slice()}}, Config(), kMaxTokens, threads);
+      ASSERT_TRUE(step.ok());
+      if (!step->by_rows) continue;
+      EXPECT_EQ(step->chunks % threads, 0u) << rows << " rows, " << threads << " threads";
+      EXPECT_LE(step->chunks, step->tiles.count());
+      if (threads > 1 && rows == 1000) EXPECT_GT(step->chunks, threads);
+    }
+  }
+}
+
 // (slice, kv head, row, segment) -> how often an item covers it.
 std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> Coverage(const Step& step) {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> seen;
