@@ -26,6 +26,15 @@ Panel PanelOr(const PackedMatrix& matrix, uint32_t index, uint32_t end, const Pa
   return index < end ? Panel{matrix.panel(index), matrix.panel_bytes()} : after;
 }
 
+// Whole rows of a panel without a call.
+void CopyPanelRow(const float* from, uint32_t columns, float* to) {
+  if (columns == kPanelOutputs) {
+    std::memcpy(to, from, kPanelOutputs * sizeof(float));
+  } else {
+    std::copy_n(from, columns, to);
+  }
+}
+
 }  // namespace
 
 StepRunner::StepRunner(StepContext& context, uint32_t thread)
@@ -218,9 +227,17 @@ Panel StepRunner::FirstPanelAfter(uint32_t layer) const {
   return {head.panel(Part(head.panels(), thread_, threads_).begin), head.panel_bytes()};
 }
 
+void StepRunner::FetchRows(const RowsOut& to, uint32_t tile, uint32_t panel) const {
+  const float* row = to.data + step_.tiles.begin(tile) * to.stride + panel * kPanelOutputs;
+  for (uint32_t r = 0; r < step_.tiles.size(tile); ++r, row += to.stride) {
+    __builtin_prefetch(row, 1);
+    __builtin_prefetch(row + kLine / sizeof(float), 1);
+  }
+}
+
 template <typename Epilogue>
 void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
-                          const Panel& after, const Epilogue& epilogue) {
+                          const Panel& after, const RowsOut& to, const Epilogue& epilogue) {
   alignas(kLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = matrix.format();
   const Range panels = Panels(matrix.panels());
@@ -228,6 +245,7 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
     const Panel following = PanelOr(matrix, panel + 1, panels.end, after);
     for (uint32_t tile = tiles_.begin; tile < tiles_.end; ++tile) {
       const Panel next = PartOf(following, tile - tiles_.begin, tiles_.size());
+      FetchRows(to, tile, panel);
       format.Multiply(matrix.panel(panel), matrix.inputs(),
                       in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
                       step_.tiles.size(tile), out, next.data, next.bytes);
@@ -239,25 +257,29 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
 void StepRunner::MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in,
                               const Panel& after, float* out) {
   const bool own_copy = OwnCopy(step_.tiles);
-  Multiply(matrix, in, own_copy, after, [&](uint32_t tile, uint32_t panel, const float* result) {
+  const RowsOut to{out, matrix.outputs()};
+  const auto store = [&](uint32_t tile, uint32_t panel, const float* result) {
     const uint32_t columns = matrix.columns(panel), first = panel * kPanelOutputs;
     for (uint32_t r = 0; r < step_.tiles.size(tile); ++r) {
       float* row = out + size_t{step_.tiles.begin(tile) + r} * matrix.outputs() + first;
-      std::copy_n(result + r * kPanelOutputs, columns, row);
+      CopyPanelRow(result + r * kPanelOutputs, columns, row);
       if (!matrix.bias().empty()) {
         context_.backend.add({row, columns}, {matrix.bias().data() + first, columns});
       }
     }
-  });
+  };
+  Multiply(matrix, in, own_copy, after, to, store);
 }
 
 void StepRunner::MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
                                 const Panel& after) {
-  Multiply(matrix, in, own_copy, after, [&](uint32_t tile, uint32_t panel, const float* result) {
+  const RowsOut to{work_.x.floats(), work_.hidden_width};
+  const auto add = [&](uint32_t tile, uint32_t panel, const float* result) {
     context_.backend.add_tile(x(step_.tiles.begin(tile)) + panel * kPanelOutputs,
                               work_.hidden_width, result, step_.tiles.size(tile),
                               matrix.columns(panel));
-  });
+  };
+  Multiply(matrix, in, own_copy, after, to, add);
 }
 
 void StepRunner::Project(const PackedLayer& layer) {
@@ -375,9 +397,9 @@ void StepRunner::Head() {
                       work_.head_in.tile(format.activation(), Slot(tiles, tile)), tiles.size(tile),
                       out, next.data, next.bytes);
       for (uint32_t r = 0; r < tiles.size(tile); ++r) {
-        std::copy_n(out + r * kPanelOutputs, head.columns(panel),
-                    context_.logits.data() + size_t{tiles.begin(tile) + r} * head.outputs() +
-                        panel * kPanelOutputs);
+        CopyPanelRow(out + r * kPanelOutputs, head.columns(panel),
+                     context_.logits.data() + size_t{tiles.begin(tile) + r} * head.outputs() +
+                         panel * kPanelOutputs);
       }
     }
   }

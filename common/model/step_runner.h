@@ -89,6 +89,13 @@ class StepRunner final {
   void NormAndPack(std::span<const float> weight, const FormatSet& formats,
                    const kernels::RowTiles& tiles, const Range& part,
                    std::span<const uint32_t> rows, PreparedRows& out);
+  // Rows that a product's results go to.
+  struct RowsOut {
+    float* data;
+    size_t stride;
+  };
+  // Brings in the place of a result, while it is being computed.
+  void FetchRows(const RowsOut& to, uint32_t tile, uint32_t panel) const;
   // Calls epilogue(tile, panel, result [tile rows, 32]) for this thread's share
   // of a product.
   // `own_copy`: `in` was prepared by each thread for itself. `after`: what this
@@ -96,7 +103,7 @@ class StepRunner final {
   // memory works on through barriers and attention.
   template <typename Epilogue>
   void Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
-                const Panel& after, const Epilogue& epilogue);
+                const Panel& after, const RowsOut& to, const Epilogue& epilogue);
   void MultiplyInto(const PackedMatrix& matrix, const PreparedRows& in, const Panel& after,
                     float* out);
   void MultiplyAddToX(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,

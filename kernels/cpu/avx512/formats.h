@@ -13,7 +13,8 @@ const ActivationFormat& S8Activations();
 // bf16, packed [inputs / 2][rows][2].
 const ActivationFormat& Bf16Activations();
 
-// Q4_1: scale and minimum per 32; exact in the weights.
+// Q4_1: scale and minimum per 32; the part of the minimum that the scale does
+// not cover, m + 8 d, is rounded to bf16.
 const LinearFormat& W4AffineLinear();
 // Q4_0: scale per 32, zero at 8; exact in the weights.
 const LinearFormat& W4SymmetricLinear();

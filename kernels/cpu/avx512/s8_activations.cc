@@ -20,7 +20,9 @@ class S8ActivationFormat final : public ActivationFormat {
   std::string_view name() const override { return "avx512/s8-g32-outliers"; }
   uint32_t PaddedInputs(uint32_t inputs) const override { return Groups(inputs) * kGroup; }
   size_t TileBytes(uint32_t inputs) const override {
-    const size_t bytes = size_t{Groups(inputs)} * (S8Tile::kWords + 1) * kTileRows * 4;
+    const uint32_t groups = Groups(inputs);
+    const size_t words = S8Tile::SumPairs(groups, kTileRows) + (groups + 1) / 2 * kTileRows;
+    const size_t bytes = words * 4;
     return (bytes + 63) / 64 * 64;
   }
   void PackGroup(const float* x, std::byte* tile, uint32_t inputs, uint32_t tile_rows, uint32_t row,
@@ -54,6 +56,17 @@ uint32_t Above(__m512 x0, __m512 x1, float limit) {
   const uint32_t low = _mm512_cmp_ps_mask(_mm512_abs_ps(x0), bound, _CMP_GT_OQ);
   const uint32_t high = _mm512_cmp_ps_mask(_mm512_abs_ps(x1), bound, _CMP_GT_OQ);
   return low | high << 16;
+}
+
+// Puts a group's sum into its pair. Stores of 2 bytes: another thread may write
+// the other half.
+BATON_INLINE void StoreSum(uint16_t sum, std::byte* tile, uint32_t groups, uint32_t tile_rows,
+                           uint32_t row, uint32_t group) {
+  uint16_t* pair = reinterpret_cast<uint16_t*>(reinterpret_cast<uint32_t*>(tile) +
+                                               S8Tile::SumPairs(groups, tile_rows) +
+                                               size_t{group / 2} * tile_rows + row);
+  pair[group % 2] = sum;
+  if (group % 2 == 0 && group + 1 == groups) pair[1] = 0;
 }
 
 void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inputs,
@@ -100,6 +113,10 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
   reinterpret_cast<uint32_t*>(
       tile)[S8Tile::Outliers(Groups(inputs), tile_rows) + size_t{group} * tile_rows + row] =
       outlier;
+  const __m128 sum = _mm_set_ss(std::bit_cast<float>(words[S8Tile::kSum * tile_rows]));
+  const auto sum_bits = reinterpret_cast<__m128i>(_mm_cvtneps_pbh(sum));
+  StoreSum(static_cast<uint16_t>(_mm_cvtsi128_si32(sum_bits)), tile, Groups(inputs), tile_rows, row,
+           group);
 }
 
 // Per lane r of the result: the largest of the 8 lanes of v[r].
@@ -175,8 +192,8 @@ BATON_INLINE void StoreQuads(const __m256i q[8], uint32_t* words) {
   for (uint32_t i = 0; i * kLanes < S8Tile::kQuads * R; ++i) {
     __m512i out = _mm512_permutex2var_epi32(front0, _mm512_load_si512(kOrder.front[i]), front1);
     if constexpr (R > 4) {
-      out = _mm512_mask_permutexvar_epi32(out, kOrder.is_back[i],
-                                          _mm512_load_si512(kOrder.back[i]), back);
+      out = _mm512_mask_permutexvar_epi32(out, kOrder.is_back[i], _mm512_load_si512(kOrder.back[i]),
+                                          back);
     }
     if constexpr (R % 2 == 0) {
       _mm512_storeu_si512(words + i * kLanes, out);
@@ -223,8 +240,8 @@ void S8ActivationFormat::PackRows(const float* x, size_t stride, std::byte* tile
     for (uint32_t r = 0; r < R; ++r) {
       if ((rows_with_outlier >> r & 1) == 0) continue;
       const auto index = static_cast<uint32_t>(std::countr_zero(large[r]));
-      outliers[r] = (std::bit_cast<uint32_t>(x[r * stride + index]) & ~S8Tile::kOutlierIndexMask) |
-                    index;
+      outliers[r] =
+          (std::bit_cast<uint32_t>(x[r * stride + index]) & ~S8Tile::kOutlierIndexMask) | index;
       x0[r] = _mm512_maskz_mov_ps(static_cast<__mmask16>(~large[r]), x0[r]);
       x1[r] = _mm512_maskz_mov_ps(static_cast<__mmask16>(~large[r] >> 16), x1[r]);
       halves[r] = MaxOfHalves(x0[r], x1[r]);
@@ -253,8 +270,7 @@ void S8ActivationFormat::PackRows(const float* x, size_t stride, std::byte* tile
   const __m256i outlier_words = _mm256_load_si256(reinterpret_cast<const __m256i*>(outliers));
   const __m256 outlier_values = _mm256_castsi256_ps(_mm256_andnot_si256(
       _mm256_set1_epi32(static_cast<int>(S8Tile::kOutlierIndexMask)), outlier_words));
-  const __m256 sum =
-      _mm256_add_ps(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(q_sum)), outlier_values);
+  const __m256 sum = _mm256_add_ps(_mm256_mul_ps(scale, _mm256_cvtepi32_ps(q_sum)), outlier_values);
 
   uint32_t* words = reinterpret_cast<uint32_t*>(tile) + size_t{group} * S8Tile::kWords * R;
   StoreQuads<R>(q, words);
@@ -272,12 +288,17 @@ void S8ActivationFormat::PackRows(const float* x, size_t stride, std::byte* tile
   store(words + (S8Tile::kShift6 + 1) * R, times(second, 5));
   store(reinterpret_cast<uint32_t*>(tile) + S8Tile::Outliers(Groups(inputs), R) + size_t{group} * R,
         outlier_words);
+  alignas(16) uint16_t sums[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums),
+                  reinterpret_cast<__m128i>(_mm256_cvtneps_pbh(sum)));
+#pragma GCC unroll 6
+  for (uint32_t r = 0; r < R; ++r) StoreSum(sums[r], tile, Groups(inputs), R, r, group);
 }
 
 void S8ActivationFormat::PackGroups(const float* x, size_t stride, std::byte* tile, uint32_t inputs,
                                     uint32_t tile_rows, uint32_t group, uint32_t count) const {
-  using Pack = void (S8ActivationFormat::*)(const float*, size_t, std::byte*, uint32_t, uint32_t)
-      const;
+  using Pack =
+      void (S8ActivationFormat::*)(const float*, size_t, std::byte*, uint32_t, uint32_t) const;
   static constexpr Pack kPack[kTileRows] = {
       &S8ActivationFormat::PackRows<1>, &S8ActivationFormat::PackRows<2>,
       &S8ActivationFormat::PackRows<3>, &S8ActivationFormat::PackRows<4>,

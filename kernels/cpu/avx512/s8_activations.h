@@ -22,6 +22,9 @@
 // other. It is left out of the record (q = 0, max |x| over the others); the
 // word is its float bits with the low 5 replaced by its place in the group. Of
 // affine weights kSum has multiplied it by the minimum already.
+// Then come words [(groups + 1) / 2][R]: kSum of two groups as a pair of bf16;
+// the second of the last pair is zero when the number of groups is odd.
+//
 // A language model has channels, and its attention sink, whose activations
 // would otherwise cost their whole group its precision: SmolLM2's mean KL
 // against float32 falls from 0.0053 to 0.0016, with an outlier in 9 % of the
@@ -48,6 +51,10 @@ struct S8Tile {
   // Word offset of the outliers.
   static constexpr size_t Outliers(uint32_t groups, uint32_t tile_rows) {
     return size_t{groups} * kWords * tile_rows;
+  }
+  // Word offset of the pairs of sums.
+  static constexpr size_t SumPairs(uint32_t groups, uint32_t tile_rows) {
+    return size_t{groups} * (kWords + 1) * tile_rows;
   }
 };
 

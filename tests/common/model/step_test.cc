@@ -70,7 +70,9 @@ TEST(PlanStep, ChunksShareTilesEvenlyOverThreads) {
       if (!step->by_rows) continue;
       EXPECT_EQ(step->chunks % threads, 0u) << rows << " rows, " << threads << " threads";
       EXPECT_LE(step->chunks, step->tiles.count());
-      if (threads > 1 && rows == 1000) EXPECT_GT(step->chunks, threads);
+      if (threads > 1 && rows == 1000) {
+        EXPECT_GT(step->chunks, threads);
+      }
     }
   }
 }
