@@ -3,6 +3,9 @@
 
 namespace baton::sampling {
 
+namespace avx512 {
+const RowPasses& Passes(const char* isa);
+}
 namespace avx2 {
 const RowPasses& Passes(const char* isa);
 }
@@ -13,7 +16,10 @@ const RowPasses& Passes(const char* isa);
 const std::vector<const RowPasses*>& AllRowPasses() {
   static const std::vector<const RowPasses*> all = [] {
     std::vector<const RowPasses*> list;
-#ifdef BATON_ROW_PASSES_AVX2
+#ifdef BATON_ROW_PASSES_X86
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+      list.push_back(&avx512::Passes("avx512"));
+    }
     if (__builtin_cpu_supports("avx2")) list.push_back(&avx2::Passes("avx2"));
 #endif
     list.push_back(&baseline::Passes("baseline"));

@@ -18,14 +18,17 @@ namespace baton::sampling::BATON_ROW_PASSES {
 namespace {
 
 // Vectors of the compiler, as wide as the machine's registers.
-#ifdef __AVX2__
+#if defined(__AVX512F__)
+constexpr size_t kLanes = 16;
+#elif defined(__AVX2__)
 constexpr size_t kLanes = 8;
 #else
 constexpr size_t kLanes = 4;
 #endif
 using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
-using FourDoubles = double __attribute__((vector_size(32)));
+constexpr size_t kDoubles = kLanes == 16 ? 8 : 4;
+using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
 
 // Adding and taking away 1.5 x 2^23 rounds a float to an integer; 2^-12 rounds
 // one that is below 2^-12 to a multiple of 2^-35, which larger ones are.
@@ -51,7 +54,9 @@ inline void Store(Floats values, float* to) { std::memcpy(to, &values, sizeof(va
 inline Ints AsInts(Floats values) { return (Ints)values; }      // NOLINT: reinterprets
 inline Floats AsFloats(Ints values) { return (Floats)values; }  // NOLINT: reinterprets
 inline Floats Max(Floats a, Floats b) {                         // of two that are no NaN
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
   return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
 #elif defined(__SSE2__)
   return (Floats)_mm_max_ps((__m128)a, (__m128)b);
@@ -63,7 +68,9 @@ inline Floats Min(Floats a, Floats b) { return -Max(-a, -b); }
 inline Floats Where(Ints mask, Floats values) { return AsFloats(AsInts(values) & mask); }
 
 inline uint64_t Bits(Ints mask) {
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  return static_cast<uint32_t>(_mm512_movepi32_mask((__m512i)mask));
+#elif defined(__AVX2__)
   return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
 #elif defined(__SSE2__)
   return static_cast<uint32_t>(_mm_movemask_ps((__m128)mask));
@@ -76,20 +83,28 @@ inline uint64_t Bits(Ints mask) {
 
 // Exact sums of floats on the grid, in any order.
 struct Sum {
-  FourDoubles low = {}, high = {};
+  Doubles low = {}, high = {};
 
   void Add(Floats values) {
-#ifdef __AVX2__
+#if defined(__AVX512F__)
+    const auto all = (__m512)values;
+    low += (Doubles)_mm512_cvtps_pd(_mm512_castps512_ps256(all));
+    high += (Doubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps(all, 1));
+#elif defined(__AVX2__)
     const auto all = (__m256)values;
-    low += (FourDoubles)_mm256_cvtps_pd(_mm256_castps256_ps128(all));
-    high += (FourDoubles)_mm256_cvtps_pd(_mm256_extractf128_ps(all, 1));
+    low += (Doubles)_mm256_cvtps_pd(_mm256_castps256_ps128(all));
+    high += (Doubles)_mm256_cvtps_pd(_mm256_extractf128_ps(all, 1));
 #else
-    low += __builtin_convertvector(values, FourDoubles);
+    low += __builtin_convertvector(values, Doubles);
 #endif
   }
   double Total() const {
-    const FourDoubles both = low + high;
+    const Doubles both = low + high;
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_pd((__m512d)both);
+#else
     return (both[0] + both[1]) + (both[2] + both[3]);
+#endif
   }
 };
 
@@ -173,7 +188,12 @@ inline void ForEachGroup2(size_t size, const float* values, float pad, const flo
 
 inline float MaxOf(Floats values) {
 #if defined(__SSE2__)
-#ifdef __AVX2__
+#if defined(__AVX512F__)
+  const auto sixteen = (__m512)values;
+  const __m256 all =
+      _mm256_max_ps(_mm512_castps512_ps256(sixteen), _mm512_extractf32x8_ps(sixteen, 1));
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+#elif defined(__AVX2__)
   const auto all = (__m256)values;
   __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 #else
