@@ -18,18 +18,19 @@ std::unique_ptr<Policy> MakeFcfs();
 
 // Shortest remaining work first, with ageing. A job falls due when it has
 // waited for Patience(), and the earliest due goes first. So a job is never
-// overtaken by one that arrives later than that after it, and waits at most as
-// long as one that came by so much later would under fcfs. Due times do not
+// overtaken by one that arrives later than that after it, but for prompts of
+// less than a block that fill the rest of a step, and waits at most as long as
+// one that came by so much later would under fcfs, and as those take. Due times do not
 // move while jobs wait: the order among them is fixed, as long as nobody is
 // served.
 //
 // More patience shortens the mean wait and lengthens the longest ones. These
 // two take two fifths off the mean of a chat trace at a utilization of 0.85, and
 // add less than a third to the 99th percentile (docs/performance.md).
-inline constexpr int kPatience = 10;              // times its work
+inline constexpr int kPatience = 9;               // times its work
 inline constexpr uint32_t kPatientTokens = 2000;  // of which these count
 
-// Ten times what the job, or the first 2,000 tokens of it, takes; at most `aging`.
+// Nine times what the job, or the first 2,000 tokens of it, takes; at most `aging`.
 inline absl::Duration Patience(const Job& job, absl::Duration aging) {
   const double counted = std::min(1.0, static_cast<double>(kPatientTokens) / job.tokens);
   return std::min(kPatience * counted * job.work, aging);

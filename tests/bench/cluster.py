@@ -28,6 +28,7 @@ def cluster(args: argparse.Namespace):
     environment = dict(os.environ, BATON_BIN=str(args.bin.resolve()))
     with tempfile.TemporaryDirectory() as folder:
         up = [script, "up", "--model", args.model, "--port", "0", "--dir", folder, "--quiet"]
+        up += [f"--router-flag={flag}" for flag in getattr(args, "router_flag", [])]
         subprocess.run(up + ["--"] + args.worker_flag, check=True, env=environment)
         try:
             yield pathlib.Path(folder, "router.address").read_text().strip()

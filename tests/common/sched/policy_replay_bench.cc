@@ -33,7 +33,7 @@ struct Flags {
   uint32_t context = 8192;
   double utilization = 0.85;
   uint32_t requests = 5000;
-  uint32_t seeds = 5;
+  uint32_t seeds = 5, first_seed = 1;
   uint32_t chunk_tokens = 512;
   absl::Duration aging = PolicyOptions().aging;
   // SmolLM2-135M-Instruct Q4_1: see docs/performance.md.
@@ -159,7 +159,8 @@ int Run(const Flags& flags) {
       "seed  fcfs mean   p50   p99   max | %s mean   p50   p99   max | mean better, p99, "
       "beyond bound\n",
       flags.policy.c_str());
-  for (uint32_t seed = 1; seed <= flags.seeds; ++seed) {
+  for (uint32_t run = 0; run < flags.seeds; ++run) {
+    const uint32_t seed = flags.first_seed + run;
     const auto arrivals = Draw(rows, flags, worker, seed);
     const auto first = Replay(arrivals, **MakePolicy({.name = "fcfs"}), worker);
     const auto second =
@@ -187,6 +188,7 @@ int Main(int argc, char** argv) {
   line.Add("Replay", "utilization", &flags.utilization, "Share of the time that work takes");
   line.Add("Replay", "requests", &flags.requests, "Of each run");
   line.Add("Replay", "seeds", &flags.seeds, "Runs");
+  line.Add("Replay", "first-seed", &flags.first_seed, "Of the first run; the next has the next");
   line.Add("Replay", "aging", &flags.aging, "As --aging of the worker");
   line.Add("Costs", "chunk-tokens", &flags.chunk_tokens, "Prompt tokens per step");
   line.Add("Costs", "step-us", &flags.step_us, "Of a step");
