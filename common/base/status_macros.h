@@ -20,7 +20,9 @@
 // BATON_ASSIGN_OR_RETURN(auto x, MakeX()): the value, or an early return.
 #define BATON_ASSIGN_OR_RETURN(declaration, expression) \
   BATON_ASSIGN_OR_RETURN_IMPL_(BATON_CONCAT_(baton_or_, __LINE__), declaration, expression)
+// A declaration takes no parentheses. NOLINTBEGIN(bugprone-macro-parentheses)
 #define BATON_ASSIGN_OR_RETURN_IMPL_(result, declaration, expression) \
   auto result = (expression);                                         \
   if (!result.ok()) return std::move(result).status();                \
   declaration = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's name
 class App;
 }
 
