@@ -253,11 +253,13 @@ Result Client::Generate(const Request& request,
 
 std::pair<Status, std::vector<uint32_t>> Client::Tokenize(const Request& request) {
   v1::TokenizeResponse response;
-  if (Status bad = impl_->Check(request); !bad.ok()) return {std::move(bad), {}};
+  if (Status bad = impl_->Check(request); !bad.ok())
+    return {std::move(bad), std::vector<uint32_t>()};
   Status status = impl_->Unary([&](grpc::ClientContext* context) {
     return impl_->stub->Tokenize(context, client::ToTokenizeRequest(request), &response);
   });
-  return {std::move(status), {response.token_ids().begin(), response.token_ids().end()}};
+  return {std::move(status),
+          std::vector<uint32_t>(response.token_ids().begin(), response.token_ids().end())};
 }
 
 std::pair<Status, std::string> Client::Detokenize(const std::vector<uint32_t>& token_ids) {

@@ -143,7 +143,7 @@ class GgufReader {
   absl::Status ReadScalar(Kept& kept) {
     Stored stored = 0;
     if (!reader_.Read(stored)) return Error("the file ends inside a value");
-    kept = stored;
+    kept = stored;  // NOLINT(bugprone-signed-char-misuse): an int8 keeps its sign
     return absl::OkStatus();
   }
   absl::Status ReadScalar(uint32_t type, GgufValue& value);

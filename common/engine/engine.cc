@@ -93,6 +93,10 @@ void Engine::SetReservationCancelled(std::function<void(SequenceRef)> callback) 
   });
 }
 
+void Engine::Trim(uint32_t keep) {
+  impl_->Post([impl = impl_.get(), keep] { impl->Trim(keep); });
+}
+
 void Engine::Drain(std::function<void()> drained) {
   impl_->Post([impl = impl_.get(), drained = std::move(drained)]() mutable {
     impl->Drain(std::move(drained));

@@ -168,6 +168,11 @@ struct Options {
   bool windows = true;
   // Host memory for KV of sequences that are put aside; 0: none.
   uint64_t swap_bytes = 0;
+  // Memory of blocks that were not needed for `kv_return_after` goes back to the
+  // system, prefixes that only the cache holds included, but for this many
+  // blocks; 0: none ever does. It is taken again on demand.
+  uint32_t kv_floor_blocks = 0;
+  absl::Duration kv_return_after = absl::Seconds(60);
 };
 
 struct Load {
@@ -193,6 +198,8 @@ struct Load {
   uint64_t swapped_bytes = 0;
   uint64_t swap_bytes_used = 0;
   uint64_t swap_bytes_total = 0;
+  uint64_t blocks_moved = 0;       // to lower ones, while their holders ran on
+  uint64_t kv_bytes_returned = 0;  // to the system
   // Of steps, outside of the model: scheduling, sampling, telling.
   absl::Duration overhead = absl::ZeroDuration();
   // Blocks that sequences need to be admitted, and hold none of yet.
@@ -268,6 +275,13 @@ class Engine final {
   // Called on the engine's thread when a sequence with a live reservation is
   // cancelled. Set before the first Submit.
   void SetReservationCancelled(std::function<void(SequenceRef)> callback);
+
+  // Moves what lies beyond the first `keep` blocks of the pool to free ones among
+  // them, a few blocks between any two steps, and gives the memory of the rest
+  // back to the system. Prefixes that do not fit are evicted; blocks that a
+  // hand-off uses stay. The pool's size is the same as before: blocks beyond are
+  // used again when the others are not enough. No token depends on it.
+  void Trim(uint32_t keep);
 
   // No new sequences; what runs is finished. `drained` is called once when
   // nothing is left.

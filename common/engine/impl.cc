@@ -67,6 +67,8 @@ void Engine::Impl::Run() {
     Flush();
     const bool busy = RunStep(now);
     Flush();
+    TrimUnused(now);
+    TrimSome();
     if (drained_ && table_.empty()) std::exchange(drained_, nullptr)();
     now = absl::Now();
     if (busy) counters_.overhead += now - begin - in_model_;
@@ -77,7 +79,7 @@ void Engine::Impl::Run() {
 }
 
 absl::Duration Engine::Impl::Patience(bool busy, absl::Time now) const {
-  if (busy) return absl::ZeroDuration();
+  if (busy || trim_to_) return absl::ZeroDuration();
   return std::min(kIdleWake, table_.NextDeadline() - now);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
-// subject: submit.cc, admission.cc, preemption.cc, prefix.cc, step.cc, handoff.cc; the loop is
-// impl.cc.
+// subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, step.cc, handoff.cc; the
+// loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -53,6 +53,7 @@ class Engine::Impl final {
   void ReleaseReservation(SequenceRef ref, absl::Status reason);
   void SetReservationCancelled(std::function<void(SequenceRef)> callback);
   void Drain(std::function<void()> drained);
+  void Trim(uint32_t keep);
 
  private:
   // A sequence's part of a step.
@@ -123,6 +124,16 @@ class Engine::Impl final {
   void NoteCopy(Sequence& sequence, size_t blocks, absl::Duration elapsed);
   void BreakDeadlock(absl::Time now);
 
+  // trim.cc
+  // Trims when much of the pool was not needed for long.
+  void TrimUnused(absl::Time now);
+  // A turn of a trim that was asked for.
+  void TrimSome();
+  // False: there is nothing left to move.
+  bool MoveBlocks(uint32_t keep);
+  // Gives the memory of free blocks among [begin, end) back.
+  void Discard(uint32_t begin, uint32_t end);
+
   // prefix.cc
   // Fills the block table: with what the cache has of the sequence's tokens,
   // and with blocks of its own, `total` in all. False: there are too few.
@@ -173,6 +184,9 @@ class Engine::Impl final {
 
   kv::BlockPool pool_;
   std::unique_ptr<kv::PrefixCache> prefix_cache_;  // null: off
+  std::optional<uint32_t> trim_to_;                // a trim is under way
+  uint32_t most_needed_ = 0;                       // blocks, since the last look
+  absl::Time next_trim_ = absl::InfinitePast();
   SequenceTable table_;
   StepOutput output_;                   // since the last Flush
   std::vector<float> logits_;           // [rows, vocabulary] of the step

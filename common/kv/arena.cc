@@ -2,6 +2,7 @@
 #include "common/kv/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -94,6 +95,16 @@ KvArena& KvArena::operator=(KvArena&& other) noexcept {
 
 void KvArena::CopyBlock(BlockId from, BlockId to) const {
   std::memcpy(Layer(to, 0), Layer(from, 0), block_bytes_);
+}
+
+size_t KvArena::Discard(BlockId first, uint32_t count) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(first) * block_bytes_;
+  const size_t end = begin + count * block_bytes_;
+  const size_t from = (begin + page - 1) / page * page;
+  const size_t to = end / page * page;
+  if (from >= to || madvise(data_ + from, to - from, MADV_DONTNEED) != 0) return 0;
+  return to - from;
 }
 
 KvArena::~KvArena() {

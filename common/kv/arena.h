@@ -43,6 +43,11 @@ class KvArena final {
   // REQUIRES: the caller may read the one and write the other.
   void CopyBlock(BlockId from, BlockId to) const;
 
+  // Gives the memory of `count` blocks from `first` on back to the system, but
+  // for pages that other blocks share; what was in them is lost, and they take
+  // memory again once written. Returns the bytes. REQUIRES: nobody holds them.
+  size_t Discard(BlockId first, uint32_t count) const;
+
  private:
   KvArena(const KvLayout& layout, uint32_t blocks, std::byte* data, size_t mapped_bytes);
 

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace baton::kv {
 namespace {
 
-bool IsFree(const std::array<uint32_t, kOwnerCount>& counts) {
+bool NobodyHolds(const std::array<uint32_t, kOwnerCount>& counts) {
   return std::all_of(counts.begin(), counts.end(), [](uint32_t count) { return count == 0; });
 }
 
@@ -33,7 +34,10 @@ absl::StatusOr<std::vector<BlockId>> BlockPool::Allocate(uint32_t count, Owner o
   }
   std::vector<BlockId> taken(free_.end() - count, free_.end());
   free_.resize(free_.size() - count);
-  for (BlockId block : taken) counts(block)[Index(owner)] = 1;
+  for (BlockId block : taken) {
+    counts(block)[Index(owner)] = 1;
+    high_ = std::max(high_, static_cast<uint32_t>(block) + 1);
+  }
   held_[Index(owner)] += count;
   if (owner == Owner::kPrefixCache) cache_only_ += count;
   return taken;
@@ -41,7 +45,7 @@ absl::StatusOr<std::vector<BlockId>> BlockPool::Allocate(uint32_t count, Owner o
 
 void BlockPool::Retain(BlockId block, Owner owner) {
   Counts& holders = counts(block);
-  assert(!IsFree(holders));
+  assert(!NobodyHolds(holders));
   if (owner != Owner::kPrefixCache && IsCacheOnly(holders)) --cache_only_;
   if (holders[Index(owner)]++ == 0) ++held_[Index(owner)];
 }
@@ -53,12 +57,38 @@ void BlockPool::Release(BlockId block, Owner owner) {
   if (--holders[Index(owner)] > 0) return;
   --held_[Index(owner)];
   if (was_cache_only) --cache_only_;
-  if (IsFree(holders)) {
+  if (NobodyHolds(holders)) {
     free_.push_back(block);
   } else if (IsCacheOnly(holders)) {
     ++cache_only_;
     released_.push_back(block);
   }
+}
+
+void BlockPool::PreferBelow(uint32_t bound) {
+  // The stack's top is its end.
+  std::stable_partition(free_.begin(), free_.end(),
+                        [bound](BlockId block) { return static_cast<uint32_t>(block) >= bound; });
+}
+
+std::optional<BlockId> BlockPool::MoveBelow(BlockId block, uint32_t bound) {
+  assert(!NobodyHolds(counts(block)) && !Holds(block, Owner::kTransfer));
+  if (free_.empty() || static_cast<uint32_t>(free_.back()) >= bound) return std::nullopt;
+  const BlockId to = free_.back();
+  free_.pop_back();
+  counts(to) = std::exchange(counts(block), {});
+  high_ = std::max(high_, static_cast<uint32_t>(to) + 1);
+  free_.insert(free_.begin(), block);  // the last to be handed out
+  return to;
+}
+
+void BlockPool::ForgetHigh() {
+  high_ = capacity();
+  while (high_ > 0 && NobodyHolds(holders_[high_ - 1])) --high_;
+}
+
+bool BlockPool::IsFree(BlockId block) const {
+  return NobodyHolds(holders_[static_cast<size_t>(block)]);
 }
 
 bool BlockPool::CacheOnly(BlockId block) const {
@@ -75,7 +105,7 @@ absl::Status BlockPool::CheckIntegrity() const {
   uint32_t cache_only = 0;
   for (uint32_t id = 0; id < capacity(); ++id) {
     cache_only += IsCacheOnly(holders_[id]) ? 1 : 0;
-    if (listed[id] != IsFree(holders_[id])) {
+    if (listed[id] != NobodyHolds(holders_[id])) {
       return absl::InternalError(
           absl::StrCat("block ", id, listed[id] ? " is free but held" : " is lost"));
     }

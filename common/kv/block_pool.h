@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,25 @@ class BlockPool final {
   // REQUIRES: `owner` holds the block.
   void Release(BlockId block, Owner owner);
 
+  bool IsFree(BlockId block) const;
+  // Whether `owner` holds the block.
+  bool Holds(BlockId block, Owner owner) const {
+    return holders_[static_cast<size_t>(block)][Index(owner)] > 0;
+  }
+
+  // From the next call of Allocate on, free blocks below `bound` go first.
+  // O(free blocks).
+  void PreferBelow(uint32_t bound);
+  // Hands what `block` holds over to a free block below `bound`, with all its
+  // holders: they must learn the new id, and the bytes must be copied before
+  // anyone reads them. nullopt when no such block is free.
+  // REQUIRES: the block is held, not as kTransfer; PreferBelow(bound) since the
+  // last Release.
+  std::optional<BlockId> MoveBelow(BlockId block, uint32_t bound);
+  // One past the highest block handed out since ForgetHigh, or held then.
+  uint32_t high() const { return high_; }
+  void ForgetHigh();
+
   uint32_t capacity() const { return static_cast<uint32_t>(holders_.size()); }
   uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
 
@@ -72,6 +92,7 @@ class BlockPool final {
   Counts held_{};                // distinct blocks per owner
   uint32_t cache_only_ = 0;
   std::vector<BlockId> released_;
+  uint32_t high_ = 0;
 };
 
 }  // namespace baton::kv

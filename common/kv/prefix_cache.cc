@@ -2,6 +2,7 @@
 #include "common/kv/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -227,6 +228,26 @@ bool PrefixCache::MakeFree(uint32_t wanted) {
     if (nodes_[id].listed) Evict(id);
   }
   return pool_->free_blocks() >= wanted;
+}
+
+void PrefixCache::Moved(BlockId from, BlockId to) {
+  const auto old_id = static_cast<uint32_t>(from), id = static_cast<uint32_t>(to);
+  if (!nodes_[old_id].cached) return;
+  Node& node = nodes_[id];
+  node = std::exchange(nodes_[old_id], Node());
+  if (node.listed) evictable_.erase({node.rank, node.last_use, old_id});
+  node.listed = false;
+  by_hash_[node.hash] = id;
+  if (node.next != kNone) nodes_[node.next].previous = id;
+  if (node.previous != kNone) {
+    nodes_[node.previous].next = id;
+  } else {
+    FirstChild(node.tenant, node.parent) = id;
+  }
+  for (uint32_t child = node.first_child; child != kNone; child = nodes_[child].next) {
+    nodes_[child].parent = id;
+  }
+  List(id);
 }
 
 void PrefixCache::Evict(uint32_t id) {

@@ -89,6 +89,9 @@ class PrefixCache final {
   // too many. O(log n) for each block.
   bool MakeFree(uint32_t wanted);
 
+  // The pool has handed what `from` held over to `to`. O(children).
+  void Moved(BlockId from, BlockId to);
+
   const Stats& stats() const { return stats_; }
   uint32_t size() const { return size_; }
 

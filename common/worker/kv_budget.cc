@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/byte_size.h"
 #include "common/base/status_macros.h"
@@ -21,7 +22,19 @@ constexpr uint64_t kDefaultSwap = 256 << 20;
 
 std::string MiB(uint64_t bytes) { return absl::StrCat(bytes >> 20, " MiB"); }
 
-absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout& layout) {
+// "1GiB", or "70%" of what is available.
+absl::StatusOr<uint64_t> ParseShareOrBytes(const std::string& text, uint64_t available_bytes) {
+  if (text.empty() || text.back() != '%') return ParseBytes(text);
+  uint32_t percent = 0;
+  if (!absl::SimpleAtoi(text.substr(0, text.size() - 1), &percent) || percent < 1 ||
+      percent > 100) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not from 1% to 100%"));
+  }
+  return available_bytes / 100 * percent;
+}
+
+absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout& layout,
+                                     uint64_t available_bytes) {
   if (budget.tokens.has_value()) {
     if (*budget.tokens == 0) return absl::InvalidArgumentError("--kv-tokens: must be at least 1");
     if (*budget.tokens / kv::kBlockTokens >= kMostBlocks) {
@@ -30,8 +43,12 @@ absl::StatusOr<uint64_t> AskedBlocks(const KvBudget& budget, const kv::KvLayout&
     }
     return kv::BlocksForTokens(*budget.tokens);
   }
-  BATON_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(budget.memory));
-  const uint64_t blocks = std::min<uint64_t>(bytes / layout.BlockBytes(), kMostBlocks);
+  const absl::StatusOr<uint64_t> bytes = ParseShareOrBytes(budget.memory, available_bytes);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-memory: ", std::string(bytes.status().message())));
+  }
+  const uint64_t blocks = std::min<uint64_t>(*bytes / layout.BlockBytes(), kMostBlocks);
   if (blocks == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--kv-memory: ", budget.memory,
                                                    " holds no block; one takes ",
@@ -56,7 +73,7 @@ absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout
     }
     return static_cast<uint32_t>(blocks);
   }
-  BATON_ASSIGN_OR_RETURN(const uint64_t blocks, AskedBlocks(budget, layout));
+  BATON_ASSIGN_OR_RETURN(const uint64_t blocks, AskedBlocks(budget, layout, available_bytes));
   if (blocks > available_bytes / block_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the KV pool needs ", blocks, " blocks x ", block_bytes,
@@ -64,6 +81,18 @@ absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout
                      "; lower --kv-tokens or --kv-memory"));
   }
   return static_cast<uint32_t>(blocks);
+}
+
+absl::StatusOr<uint32_t> PlanFloorBlocks(const std::string& flag, const kv::KvLayout& layout,
+                                         uint32_t pool_blocks, uint64_t available_bytes) {
+  if (flag.empty()) return 0;
+  const absl::StatusOr<uint64_t> bytes = ParseShareOrBytes(flag, available_bytes);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kv-floor: ", std::string(bytes.status().message())));
+  }
+  const uint64_t blocks = std::min<uint64_t>(*bytes / layout.BlockBytes(), pool_blocks);
+  return static_cast<uint32_t>(std::max<uint64_t>(blocks, 1));
 }
 
 absl::StatusOr<uint64_t> PlanSwapBytes(const std::string& flag, uint64_t available_bytes) {

@@ -23,6 +23,12 @@ struct KvBudget {
 absl::StatusOr<uint32_t> PlanKvBlocks(const KvBudget& budget, const kv::KvLayout& layout,
                                       uint32_t context_tokens, uint64_t available_bytes);
 
+// Blocks of a pool of `pool_blocks` whose memory is kept when it is not needed,
+// as --kv-floor asks: 0, for all of them, when it is empty. INVALID_ARGUMENT
+// quotes it.
+absl::StatusOr<uint32_t> PlanFloorBlocks(const std::string& flag, const kv::KvLayout& layout,
+                                         uint32_t pool_blocks, uint64_t available_bytes);
+
 // Resident memory of this process in bytes.
 uint64_t ResidentBytes();
 

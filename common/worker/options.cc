@@ -72,7 +72,13 @@ void AddFlags(config::CommandLine& line, Options* options) {
 
   line.Add("Capacity", "kv-tokens", &options->kv_tokens, "KV pool, in tokens");
   line.Add("Capacity", "kv-memory", &options->kv_memory,
-           "KV pool, such as 1GiB; default: a quarter of free memory, at most 64 contexts");
+           "KV pool, such as 1GiB, or 70% of free memory; default: a quarter of it, at most 64 "
+           "contexts");
+  line.Add("Capacity", "kv-floor", &options->kv_floor,
+           "Memory of the KV pool beyond this, such as 512MiB or 10% of free memory, is given back "
+           "to the system when it was not needed, and taken again on demand; default: none is");
+  line.Add("Capacity", "kv-return-after", &options->kv_return_after,
+           "How long it must not have been needed for that");
   line.Add("Capacity", "kv-swap", &options->kv_swap,
            "Decode worker: host memory for KV of sequences that are put aside when blocks run "
            "out, such as 1GiB; 0: they are computed again; default: 256MiB, at most an eighth of "

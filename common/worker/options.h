@@ -43,7 +43,9 @@ struct Options {
   FakeModelFlags fake;
 
   std::optional<uint64_t> kv_tokens;
-  std::string kv_memory;  // "1GiB"; empty: a share of free memory
+  std::string kv_memory;  // "1GiB" or "70%"; empty: a share of free memory
+  std::string kv_floor;   // "512MiB"; empty: all of the pool
+  absl::Duration kv_return_after = absl::Seconds(60);
   uint32_t chunk_tokens = 512;
   uint32_t max_sequences = 64;
   uint32_t max_waiting = 1024;

@@ -116,6 +116,10 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   links_ = std::make_unique<RouterLinks>(handoff_, worker_metrics_.get(), &journal_);
   engine::Options engine;
   engine.kv_blocks = blocks;
+  BATON_ASSIGN_OR_RETURN(
+      engine.kv_floor_blocks,
+      PlanFloorBlocks(options_.kv_floor, layout, blocks, kv::ReadMemoryBudget().available_bytes));
+  engine.kv_return_after = options_.kv_return_after;
   engine.max_sequences = options_.max_sequences;
   engine.max_waiting = options_.max_waiting;
   engine.chunk_tokens = options_.chunk_tokens;

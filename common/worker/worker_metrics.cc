@@ -72,6 +72,10 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
       now.prefix_lookup_tokens, before.prefix_lookup_tokens);
   add("baton_worker_prefix_hit_tokens_total", "Of them, tokens found there", now.prefix_hit_tokens,
       before.prefix_hit_tokens);
+  add("baton_worker_kv_blocks_moved_total", "KV blocks moved to give memory back", now.blocks_moved,
+      before.blocks_moved);
+  add("baton_worker_kv_returned_bytes_total", "Memory of the KV pool given back to the system",
+      now.kv_bytes_returned, before.kv_bytes_returned);
   add("baton_worker_prefix_evictions_total", "Blocks evicted from the prefix cache",
       now.prefix_evictions, before.prefix_evictions);
 }

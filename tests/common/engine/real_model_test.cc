@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/load.h"
 #include "tests/common/engine/harness.h"
@@ -68,6 +69,38 @@ TEST_F(RealModel, PutAsideAndTakenUpAgainItSaysTheSame) {
     }
     ExpectIdle(*engine);
   }
+  ExpectIdle(*reference);
+}
+
+TEST_F(RealModel, MovingItsBlocksChangesNoToken) {
+  std::vector<SequenceSpec> specs;
+  for (uint64_t round = 0; round < 6; ++round) {
+    for (SequenceSpec spec : Specs()) {
+      spec.ref.key += 100 * round;
+      specs.push_back(std::move(spec));
+    }
+  }
+  Options options;
+  options.kv_blocks = 400;
+  Recorder alone, moved;
+  const auto reference = Make(options, &alone);
+  const auto engine = Make(options, &moved);
+  for (const SequenceSpec& spec : specs) engine->Submit(spec);
+  uint32_t keep = 0;
+  while (moved.ended() < specs.size()) {
+    engine->Trim(keep = (keep + 29) % 150);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  for (const SequenceSpec& spec : specs) {
+    if (spec.ref.key > 100) continue;  // the others are the same again
+    reference->Submit(spec);
+    ASSERT_TRUE(alone.WaitForEnd(spec.ref));
+  }
+  for (const SequenceSpec& spec : specs) {
+    EXPECT_EQ(moved.Of(spec.ref).tokens, alone.Of({1, spec.ref.key % 100}).tokens) << spec.ref.key;
+  }
+  EXPECT_GT(engine->load().blocks_moved, 50u);
+  ExpectIdle(*engine);
   ExpectIdle(*reference);
 }
 

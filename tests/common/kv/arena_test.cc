@@ -53,6 +53,26 @@ TEST(KvArena, CopyOfABlockCoversAllItsLayersAndNoOtherBlock) {
   }
 }
 
+TEST(KvArena, DiscardedBlocksAreZeroAndTheirNeighboursAreNot) {
+  const auto arena = KvArena::Create(SmallLayout(), 100);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  for (uint32_t block = 0; block < 100; ++block) {
+    std::memset(arena->Layer(BlockId{block}, 0), 7, arena->layout().BlockBytes());
+  }
+  const size_t bytes = arena->Discard(BlockId{10}, 50);
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LE(bytes, 50 * arena->layout().BlockBytes());
+  for (const uint32_t block : {9u, 60u}) {
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      for (const std::byte byte : arena->LayerSpan(BlockId{block}, layer)) {
+        ASSERT_EQ(byte, std::byte{7});
+      }
+    }
+  }
+  EXPECT_EQ(*arena->Layer(BlockId{30}, 0), std::byte{0});
+  EXPECT_EQ(arena->Discard(BlockId{0}, 0), 0u);
+}
+
 TEST(KvArena, MoveLeavesOneOwner) {
   auto arena = KvArena::Create(SmallLayout(), 2);
   ASSERT_TRUE(arena.ok()) << arena.status();

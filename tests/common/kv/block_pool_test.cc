@@ -99,6 +99,27 @@ TEST(BlockPool, RandomUseKeepsCountsAndInvariants) {
   }
 }
 
+TEST(BlockPool, MovedBlockKeepsItsHoldersAndIsHandedOutLast) {
+  BlockPool pool(10);
+  ASSERT_EQ(pool.Allocate(8, Owner::kRequest)->size(), 8u);  // 0 to 7
+  EXPECT_EQ(pool.high(), 8u);
+  const BlockId high{7}, low{2};
+  pool.Retain(high, Owner::kPrefixCache);
+  pool.Release(low, Owner::kRequest);
+  pool.PreferBelow(5);
+  EXPECT_EQ(pool.MoveBelow(high, 5), low);
+  EXPECT_TRUE(pool.Holds(low, Owner::kRequest) && pool.Holds(low, Owner::kPrefixCache));
+  EXPECT_TRUE(pool.IsFree(high));
+  EXPECT_EQ(pool.MoveBelow(BlockId{6}, 5), std::nullopt) << "none is free there";
+  EXPECT_TRUE(pool.CheckIntegrity().ok());
+  EXPECT_EQ(pool.held_by(Owner::kRequest), 7u);
+  pool.ForgetHigh();
+  EXPECT_EQ(pool.high(), 7u);
+  EXPECT_NE(pool.Allocate(1, Owner::kRequest)->front(), high);
+  EXPECT_NE(pool.Allocate(1, Owner::kRequest)->front(), high);
+  EXPECT_EQ(pool.Allocate(1, Owner::kRequest)->front(), high);
+}
+
 TEST_F(BlockPoolTest, KnowsWhatThePrefixCacheAloneHolds) {
   const BlockId block = pool_.Allocate(1, Owner::kRequest)->front();
   pool_.Retain(block, Owner::kPrefixCache);

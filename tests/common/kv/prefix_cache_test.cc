@@ -266,6 +266,7 @@ TEST_F(PrefixCacheTest, RandomHistoryKeepsTreePoolAndContentsConsistent) {
   std::vector<Sequence> running;
   std::map<BlockId, std::pair<std::string, Tokens>> content;
   std::vector<Tokens> prompts;
+  uint32_t moved = 0;
   for (int i = 0; i < 12; ++i) prompts.push_back(RandomTokens(random_, 300, 2));
   for (int i = 0; i < 3000; ++i) {
     if (running.size() < 4 && random_() % 2 == 0) {
@@ -296,8 +297,25 @@ TEST_F(PrefixCacheTest, RandomHistoryKeepsTreePoolAndContentsConsistent) {
       Release(sequence.blocks);
       std::erase_if(running, [&](const Sequence& s) { return s.blocks == sequence.blocks; });
     }
+    if (i % 20 == 0) {
+      // A trim: what lies high moves to low places.
+      pool_->PreferBelow(24);
+      for (uint32_t id = 24; id < 48; ++id) {
+        const BlockId from{id};
+        if (pool_->IsFree(from)) continue;
+        const std::optional<BlockId> to = pool_->MoveBelow(from, 24);
+        if (!to) break;
+        cache_->Moved(from, *to);
+        content[*to] = content[from];
+        for (Sequence& sequence : running) {
+          std::replace(sequence.blocks.begin(), sequence.blocks.end(), from, *to);
+        }
+        ++moved;
+      }
+    }
     if (i % 50 == 0) Check();
   }
+  EXPECT_GT(moved, 100u);
   for (const Sequence& sequence : running) Release(sequence.blocks);
   EXPECT_GT(cache_->stats().hit_tokens, 0u);
   EXPECT_GT(cache_->stats().evictions, 0u);

@@ -54,6 +54,26 @@ TEST(PlanKvBlocks, SizesThatHoldNothingOrOverflowAreRefused) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST(PlanKvBlocks, ShareOfFreeMemory) {
+  EXPECT_EQ(*PlanKvBlocks({.tokens = {}, .memory = "50%"}, Layout(), 4096, 2 * kMiB), 31);
+  for (const char* text : {"0%", "101%", "-1%", "%", "half%"}) {
+    EXPECT_THAT(
+        std::string(
+            PlanKvBlocks({.tokens = {}, .memory = text}, Layout(), 4096, kMiB).status().message()),
+        ::testing::AllOf(::testing::HasSubstr("--kv-memory"), ::testing::HasSubstr(text)));
+  }
+}
+
+TEST(PlanFloorBlocks, IsWithinThePoolAndAllOfItByDefault) {
+  EXPECT_EQ(*PlanFloorBlocks("", Layout(), 100, kMiB), 0u);
+  EXPECT_EQ(*PlanFloorBlocks("64KiB", Layout(), 100, kMiB), 2u);
+  EXPECT_EQ(*PlanFloorBlocks("1KiB", Layout(), 100, kMiB), 1u);
+  EXPECT_EQ(*PlanFloorBlocks("1GiB", Layout(), 100, kMiB), 100u);
+  EXPECT_EQ(*PlanFloorBlocks("10%", Layout(), 100, 10 * kMiB), 31u);
+  EXPECT_THAT(std::string(PlanFloorBlocks("much", Layout(), 100, kMiB).status().message()),
+              ::testing::HasSubstr("--kv-floor"));
+}
+
 TEST(PlanSwapBytes, DefaultIsModestAndBadTextIsQuoted) {
   EXPECT_EQ(PlanSwapBytes("", uint64_t{64} << 30).value(), 256 * kMiB);
   EXPECT_EQ(PlanSwapBytes("", 80 * kMiB).value(), 10 * kMiB);
