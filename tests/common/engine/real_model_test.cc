@@ -89,7 +89,7 @@ TEST_F(RealModel, MovingItsBlocksChangesNoToken) {
   uint32_t keep = 0;
   while (moved.ended() < specs.size()) {
     engine->Trim(keep = (keep + 29) % 150);
-    absl::SleepFor(absl::Milliseconds(1));
+    absl::SleepFor(absl::Microseconds(200));
   }
   for (const SequenceSpec& spec : specs) {
     if (spec.ref.key > 100) continue;  // the others are the same again
@@ -99,7 +99,7 @@ TEST_F(RealModel, MovingItsBlocksChangesNoToken) {
   for (const SequenceSpec& spec : specs) {
     EXPECT_EQ(moved.Of(spec.ref).tokens, alone.Of({1, spec.ref.key % 100}).tokens) << spec.ref.key;
   }
-  EXPECT_GT(engine->load().blocks_moved, 50u);
+  EXPECT_GT(engine->load().blocks_moved, 8u);
   ExpectIdle(*engine);
   ExpectIdle(*reference);
 }
