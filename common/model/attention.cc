@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/model/fetch.h"
+
 namespace baton::model {
 namespace {
 
@@ -15,6 +17,7 @@ using kernels::kSegmentTokens;
 
 static_assert(kBlockTokens == kv::kBlockTokens);
 constexpr uint32_t kMaxRows = 4 * kAttentionRows;
+constexpr uint32_t kLineFloats = 16;  // of a cache line
 
 }  // namespace
 
@@ -74,6 +77,11 @@ float* Attention::QueryRow(const Step& step, const AttentionItem& item, uint32_t
 
 void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch,
                             float* q) const {
+  // All at once, and to be written: another core may have them.
+  for (uint32_t r = 0; r < item.rows; ++r) {
+    const float* query = QueryRow(step, item, r, q);
+    for (uint32_t d = 0; d < config_.head_dim; d += kLineFloats) FetchToWrite(query + d);
+  }
   const auto scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
   for (uint32_t r = 0; r < item.rows; ++r) {
     const uint32_t position = step.slices[item.slice].first_position + (item.first + r) / group_;

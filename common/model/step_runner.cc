@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/model/fetch.h"
+
 namespace baton::model {
 namespace {
 
@@ -230,8 +232,8 @@ Panel StepRunner::FirstPanelAfter(uint32_t layer) const {
 void StepRunner::FetchRows(const RowsOut& to, uint32_t tile, uint32_t panel) const {
   const float* row = to.data + step_.tiles.begin(tile) * to.stride + panel * kPanelOutputs;
   for (uint32_t r = 0; r < step_.tiles.size(tile); ++r, row += to.stride) {
-    __builtin_prefetch(row, 1);
-    __builtin_prefetch(row + kLine / sizeof(float), 1);
+    FetchToWrite(row);
+    FetchToWrite(row + kLine / sizeof(float));
   }
 }
 
