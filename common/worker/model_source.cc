@@ -38,7 +38,8 @@ std::shared_ptr<cores::CoreShare> ShareCores(const Options& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) {
+absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
+                                                        model::StepProfile* profile) {
   if (options.model == "fake") return MakeFake(options);
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::OpenCheckpoint(options.model));
   model::LoadOptions load;
@@ -47,6 +48,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options) 
   BATON_ASSIGN_OR_RETURN(load.weights, model::ParseWeightChoice(options.weights));
   BATON_ASSIGN_OR_RETURN(load.kv_type, model::ParseKvChoice(options.kv_dtype));
   load.threads = options.threads;
+  load.profile = profile;
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
   load.cores = ShareCores(options);

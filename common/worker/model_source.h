@@ -6,12 +6,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/model.h"
+#include "common/model/step_profile.h"
 #include "common/worker/options.h"
 
 namespace baton::worker {
 
 // Loads the checkpoint, or makes the fake model. Errors name the flag or the
-// file that is wrong.
-absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options);
+// file that is wrong. `profile` (may be null) hears where the time of steps goes.
+absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
+                                                        model::StepProfile* profile = nullptr);
 
 }  // namespace baton::worker

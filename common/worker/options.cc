@@ -118,6 +118,10 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "Longest wait for running sequences after SIGTERM");
   line.Add("Process", "liveness-timeout", &options->liveness_timeout,
            "Liveness fails when the step loop stood still for so long");
+  line.Add("Process", "profile", &options->profile,
+           "File, or folder of files, to write a trace of steps, sequences and hand-offs to, for "
+           "chrome://tracing or "
+           "ui.perfetto.dev");
   line.AddChoice("Process", "log-level", &options->log_level, {"debug", "info", "warning", "error"},
                  "Least severe lines to log");
   line.Add("Process", "port-file", &options->port_file,

@@ -55,6 +55,8 @@ struct Options {
   std::string prefix_cache = "on";
   std::string windows = "on";
 
+  std::string profile;  // file of a trace; empty: none
+
   std::vector<std::string> routers;
   std::string worker_id;  // empty: role-host-pid
   std::string host_id;    // empty: found out

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that reports how long its steps take.
+// A model that reports what its steps were and how long they took.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,14 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/model/model.h"
+#include "common/worker/profile.h"
 
 namespace baton::worker {
 
-// Forwards everything; `observe` hears the time of every Forward, on its thread.
+// Forwards everything; `observe` hears of every Forward, on its thread.
 class TimedModel final : public model::Model {
  public:
-  TimedModel(std::unique_ptr<model::Model> inner, std::function<void(absl::Duration)> observe)
+  TimedModel(std::unique_ptr<model::Model> inner, std::function<void(const StepWork&)> observe)
       : inner_(std::move(inner)), observe_(std::move(observe)) {}
 
   const model::ModelInfo& info() const override { return inner_->info(); }
@@ -24,16 +25,32 @@ class TimedModel final : public model::Model {
 
   absl::Status Forward(std::span<const model::Slice> slices, const kv::KvArena& arena,
                        std::span<float> logits, const model::LayerDone& layer_done) override {
-    const absl::Time start = absl::Now();
+    StepWork work = WorkOf(slices);
+    work.start = absl::Now();
     absl::Status status = inner_->Forward(slices, arena, logits, layer_done);
-    observe_(absl::Now() - start);
+    work.end = absl::Now();
+    observe_(work);
     return status;
   }
   void Idle() override { inner_->Idle(); }
 
  private:
+  // A slice of one token is taken for a decoding sequence's.
+  static StepWork WorkOf(std::span<const model::Slice> slices) {
+    StepWork work;
+    for (const model::Slice& slice : slices) {
+      if (slice.tokens.size() == 1) {
+        ++work.decode_rows;
+      } else {
+        work.prompt_tokens += static_cast<uint32_t>(slice.tokens.size());
+        ++work.prompts;
+      }
+    }
+    return work;
+  }
+
   const std::unique_ptr<model::Model> inner_;
-  const std::function<void(absl::Duration)> observe_;
+  const std::function<void(const StepWork&)> observe_;
 };
 
 }  // namespace baton::worker

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "common/worker/kv_budget.h"
 #include "common/worker/model_source.h"
 #include "common/worker/periodic.h"
+#include "common/worker/profile.h"
 #include "common/worker/router_links.h"
 #include "common/worker/shutdown_signals.h"
 #include "common/worker/step_messages.h"
@@ -36,6 +38,13 @@ constexpr absl::Duration kCutOffGrace = absl::Seconds(3);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);
 constexpr absl::Duration kEndGrace = absl::Seconds(10);
 constexpr absl::Duration kTick = absl::Seconds(1);
+
+// In a folder, each worker has a file of its own.
+std::string ProfilePath(const Options& options) {
+  if (!std::filesystem::is_directory(options.profile)) return options.profile;
+  return absl::StrCat(options.profile, "/", std::string(RoleName(options.role)), "-", getpid(),
+                      ".json");
+}
 
 // The parts of a worker, in the order in which they come to life; they go in
 // the opposite one.
@@ -65,9 +74,11 @@ class Worker final {
   metrics::Metrics metrics_;
   metrics::Labels labels_;
   std::unique_ptr<WorkerMetrics> worker_metrics_;
+  std::unique_ptr<Profile> profile_;  // null: none
   std::unique_ptr<rpc::Server> server_;
   prefix::Journal journal_;  // of the engine's prefix cache
   std::unique_ptr<RouterLinks> links_;
+  std::unique_ptr<ProfiledListener> profiled_;  // null without a profile
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Periodic> ticker_;
   std::atomic<int> attached_{0};
@@ -76,7 +87,14 @@ class Worker final {
 };
 
 absl::Status Worker::Start() {
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model, MakeModel(options_));
+  if (!options_.profile.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        profile_,
+        Profile::Create(ProfilePath(options_),
+                        absl::StrCat(std::string(RoleName(options_.role)), " worker ", getpid())));
+  }
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model,
+                         MakeModel(options_, profile_ == nullptr ? nullptr : profile_->parts()));
   labels_ = {{"role", std::string(RoleName(options_.role))}, {"model", model->info().name}};
   worker_metrics_ = std::make_unique<WorkerMetrics>(&metrics_, labels_);
   BATON_RETURN_IF_ERROR(StartServers());
@@ -132,11 +150,18 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
                            PlanSwapBytes(options_.kv_swap, kv::ReadMemoryBudget().available_bytes));
   }
   auto timed = std::make_unique<TimedModel>(
-      std::move(model), [observer = worker_metrics_.get()](absl::Duration elapsed) {
-        observer->ObserveStep(elapsed);
+      std::move(model),
+      [observer = worker_metrics_.get(), profile = profile_.get()](const StepWork& step) {
+        observer->ObserveStep(step.end - step.start);
+        if (profile != nullptr) profile->AddStep(step);
       });
+  engine::Listener* listener = links_.get();
+  if (profile_ != nullptr) {
+    profiled_ = std::make_unique<ProfiledListener>(profile_.get(), listener);
+    listener = profiled_.get();
+  }
   BATON_ASSIGN_OR_RETURN(engine_,
-                         engine::Engine::Create(std::move(timed), engine, links_.get(), sender));
+                         engine::Engine::Create(std::move(timed), engine, listener, sender));
   worker_metrics_->Watch(engine_.get());
   BATON_RETURN_IF_ERROR(handoff_->Start(engine_.get()));
   handoff_started_ = true;
