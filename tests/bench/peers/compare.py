@@ -25,12 +25,16 @@ class Model:
     batches: tuple[int, ...]
     steps: int = STEPS
     openvino: bool = True  # reads this architecture
+    baton_flags: tuple[str, ...] = ()
 
 
 MODELS = {
     "smollm2": Model("SmolLM2-135M-Instruct.Q4_1.gguf", (512, 2048, 6515), (1, 4, 8, 16)),
     # llama.cpp's fastest format for this model.
     "smollm2-q4_0": Model("SmolLM2-135M-Instruct.Q4_0.gguf", (512,), (1,)),
+    # Only Baton goes without AVX-512.
+    "smollm2-avx2": Model("SmolLM2-135M-Instruct.Q4_1.gguf", (512,), (1,),
+                          baton_flags=("--isa", "avx2")),
     "qwen": Model("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", (256,), (1, 4, 8), steps=32),
     "glm6b": Model("chatglm2-6b-random.Q4_0.gguf", (128,), (1, 4, 8), steps=16, openvino=False),
 }
@@ -107,7 +111,7 @@ def measure_baton(baton: str, path: str, works: list[Work], threads: int) -> dic
 
     def bench(*flags: str) -> None:
         speeds.update(run([baton, "bench", "model", path, "--threads", str(threads), "--json",
-                           *flags]))
+                           *MODELS[works[0].model].baton_flags, *flags]))
 
     batches = [str(work.size) for work in works if work.kind == "decode"]
     if batches:
