@@ -218,7 +218,7 @@ TEST(Command, BenchPrintsThePeersKeys) {
 TEST(Command, BenchTellsSharesOfWhatTheMachineAllows) {
   ChildProcess model =
       Baton({"bench", "model", "--model", "embedded", "--threads", "1", "--pp", "8", "--tg", "2",
-             "--batch", "1", "--reps", "1", "--shares", "--json"});
+             "--batch", "1", "--reps", "1", "--shares", "--seconds", "0.01", "--json"});
   ASSERT_EQ(model.Wait(), 0) << model.error();
   const Json shares = Json::parse(model.output())["shares"]["decode1"];
   EXPECT_GT(shares["of_roofline"], 0);
@@ -228,7 +228,7 @@ TEST(Command, BenchTellsSharesOfWhatTheMachineAllows) {
   EXPECT_NEAR(sum, 1, 0.01);
 
   ChildProcess kernels = Baton({"bench", "kernels", "embedded", "--threads", "1", "--rows", "64",
-                                "--seconds", "0.01", "--json"});
+                                "--seconds", "0.01", "--stream-mib", "4", "--json"});
   ASSERT_EQ(kernels.Wait(), 0) << kernels.error();
   const Json first = Json::parse(kernels.output().substr(0, kernels.output().find('\n')));
   EXPECT_EQ(first["rows"], 64);

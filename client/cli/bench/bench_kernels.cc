@@ -33,6 +33,8 @@ class BenchKernelsCommand final : public Command {
     line->Add("Work", "rows", &rows_, "Rows of the products: 1,4,96; from 64 on as in a prompt");
     line->Add("Work", "outliers", &outliers_,
               "Share of groups of 32 activations with an outlier (real models: up to 0.09)");
+    line->Add("Work", "stream-mib", &stream_mib_,
+              "MiB of weights or KV read before the same come again; 0: what no cache holds");
     line->Add("Work", "seconds", &seconds_, "Seconds of each measurement");
     line->Add("Output", "json", &json_, "A JSON object per line instead of text");
   }
@@ -69,7 +71,8 @@ class BenchKernelsCommand final : public Command {
     Machine machine;
     const uint32_t usable = model::UsableThreads();
     machine.threads = options.threads == 0 ? usable : std::min(usable, options.threads);
-    const CacheSizes caches = ReadCacheSizes();
+    CacheSizes caches = ReadCacheSizes();
+    if (stream_mib_ > 0) caches.l3 = (uint64_t{stream_mib_} << 20) / 8;
     machine.beyond_caches = std::min(8 * caches.l3, uint64_t{1} << 30);
     machine.peaks = MeasureInstructions(machine.threads, 2 * seconds_);
     machine.memory = std::make_unique<Reader>(MemoryLevel::kMemory, machine.threads, caches);
@@ -162,6 +165,7 @@ class BenchKernelsCommand final : public Command {
   ComputeFlags compute_;
   std::string rows_ = "1,4,96";
   double outliers_ = 0.09, seconds_ = 0.4;
+  uint32_t stream_mib_ = 0;
   bool json_ = false;
 };
 

@@ -68,7 +68,7 @@ class BenchMachineCommand final : public Command {
   static void PrintText(uint32_t threads, const CacheSizes& caches, const std::vector<Line>& peaks,
                         const std::vector<Line>& bandwidths, const std::string& mode) {
     const auto print = [&](const std::vector<Line>& lines, const char* unit) {
-      std::cout << absl::StreamFormat("%-18s %10s %10s %10s   %s, best (and median) of 4 ms\n", "",
+      std::cout << absl::StreamFormat("%-18s %10s %10s %10s   %s, best (and median) of 1 ms\n", "",
                                       "1 thread", absl::StrFormat("%u threads", threads),
                                       "(median)", unit);
       for (const Line& line : lines) {

@@ -3,6 +3,8 @@
 // allows, and where the time goes.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "client/cli/id_list.h"
 #include "client/cli/local_model.h"
 #include "common/base/status_macros.h"
+#include "common/cores/core_share.h"
 
 namespace baton::cli {
 namespace {
@@ -25,13 +28,14 @@ namespace {
 class Yardstick final {
  public:
   static absl::StatusOr<Yardstick> Create(const checkpoint::Checkpoint& checkpoint,
-                                          const model::LoadOptions& options, uint32_t threads) {
-    Yardstick yardstick(checkpoint.config(), threads);
+                                          const model::LoadOptions& options, uint32_t threads,
+                                          double seconds) {
+    Yardstick yardstick(checkpoint.config(), threads, seconds);
     BATON_ASSIGN_OR_RETURN(yardstick.weights_, checkpoint.Weights());
     BATON_RETURN_IF_ERROR(model::ChooseWeights(options.weights, yardstick.weights_));
     BATON_ASSIGN_OR_RETURN(yardstick.plan_,
                            model::PlanCompute(checkpoint, yardstick.weights_, options));
-    yardstick.peaks_ = MeasureInstructions(threads);
+    yardstick.peaks_ = MeasureInstructions(threads, seconds);
     return yardstick;
   }
 
@@ -44,15 +48,16 @@ class Yardstick final {
     const CacheSizes caches = ReadCacheSizes();
     const MemoryLevel level = bytes > caches.l3 / 2 ? MemoryLevel::kMemory : MemoryLevel::kL3;
     return RooflineOf(result.work, matrices, config_, plan_, peaks_,
-                      Reader(level, threads_, caches).Measure(0.5).best);
+                      Reader(level, threads_, caches).Measure(seconds_).best);
   }
 
  private:
-  Yardstick(const checkpoint::ModelConfig& config, uint32_t threads)
-      : config_(config), threads_(threads) {}
+  Yardstick(const checkpoint::ModelConfig& config, uint32_t threads, double seconds)
+      : config_(config), threads_(threads), seconds_(seconds) {}
 
   checkpoint::ModelConfig config_;
   uint32_t threads_;
+  double seconds_;
   checkpoint::ModelWeights weights_;
   model::ComputePlan plan_ = {};
   std::vector<InstructionPeak> peaks_;
@@ -85,8 +90,10 @@ class BenchModelCommand final : public Command {
     line->Add("Work", "batch", &batches_, "Sequences that decode together: 1,4,8");
     line->Add("Work", "reps", &speed_.repetitions, "Repetitions; the best counts");
     line->Add("Work", "chunk", &chunk_, "Most tokens of one step");
+    line->Add("Work", "pin", &pin_, "One thread on each CPU, as workers do");
     line->Add("Output", "shares", &shares_,
               "Measure the machine, too: the share of what it allows, and of each part of a step");
+    line->Add("Work", "seconds", &seconds_, "Seconds of each measurement of the machine");
     line->Add("Output", "json", &json_, "One JSON object instead of text");
   }
 
@@ -102,13 +109,15 @@ class BenchModelCommand final : public Command {
     BATON_ASSIGN_OR_RETURN(const auto checkpoint, model_.Open());
     BATON_ASSIGN_OR_RETURN(model::LoadOptions options, compute_.Options());
     options.max_step_tokens = chunk_;
+    if (pin_) options.cores = PrivateCores();
     model::StepProfile profile;
     if (shares_) options.profile = speed_.profile = &profile;
     BATON_ASSIGN_OR_RETURN(const auto model, model::LoadModel(*checkpoint, options));
     const model::ModelInfo& info = model->info();
     std::optional<Yardstick> yardstick;
     if (shares_) {
-      BATON_ASSIGN_OR_RETURN(yardstick, Yardstick::Create(*checkpoint, options, info.threads));
+      BATON_ASSIGN_OR_RETURN(yardstick,
+                             Yardstick::Create(*checkpoint, options, info.threads, seconds_));
     }
     if (!json_) {
       std::cout << info.name << ": " << info.compute << ", " << info.threads
@@ -123,6 +132,17 @@ class BenchModelCommand final : public Command {
     BATON_RETURN_IF_ERROR(MeasureSpeed(model.get(), speed_, report).status());
     if (json_) std::cout << json.dump() << std::endl;
     return absl::OkStatus();
+  }
+
+  // All CPUs, shared with nobody; null when that cannot be had.
+  static std::shared_ptr<cores::CoreShare> PrivateCores() {
+    std::string folder = (std::filesystem::temp_directory_path() / "baton-bench-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) return nullptr;
+    auto share = cores::CoreShare::Create(cores::Kind::kDecode, folder);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);  // what is open lives on
+    if (share.ok()) return *std::move(share);
+    return nullptr;
   }
 
   static void Print(const SpeedResult& result, const std::optional<Roofline>& roofline) {
@@ -159,7 +179,8 @@ class BenchModelCommand final : public Command {
   SpeedOptions speed_;
   std::string batches_ = "1,4,8";
   uint32_t chunk_ = 512;
-  bool shares_ = false, json_ = false;
+  double seconds_ = 0.5;
+  bool pin_ = true, shares_ = false, json_ = false;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-constexpr int kSteps = 10000;
+constexpr int kSteps = 2000;
 constexpr int kChains = 12;  // hides a latency of 6 cycles at 2 per cycle
 
 // Twelve instructions that do not wait for each other, into named registers:

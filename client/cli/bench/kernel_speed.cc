@@ -23,7 +23,7 @@ using model::AlignedBuffer;
 
 // Operations of one piece of work: a fraction of a slot of MeasureRate at any
 // speed that a core has.
-constexpr double kPieceOperations = 2e7;
+constexpr double kPieceOperations = 4e6;
 
 // Copies of one packed matrix, one behind the other.
 class Copies final {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cli/bench/rate.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -8,10 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "common/cores/core_share.h"
+
 namespace baton::cli {
 namespace {
 
-constexpr double kSlot = 4e-3;
+constexpr double kSlot = 1e-3;
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -21,12 +26,35 @@ struct alignas(64) Counter {
   std::atomic<uint64_t> units{0};
 };
 
+// Keeps the calling thread on one CPU; its destructor lets it go.
+class Pin final {
+ public:
+  Pin(const std::vector<uint32_t>& cpus, uint32_t thread) {
+    if (pthread_getaffinity_np(pthread_self(), sizeof before_, &before_) != 0) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus[thread % cpus.size()], &one);
+    pinned_ = pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0;
+  }
+  ~Pin() {
+    if (pinned_) pthread_setaffinity_np(pthread_self(), sizeof before_, &before_);
+  }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool pinned_ = false;
+};
+
 // Threads that are joined on every way out.
 class Helpers final {
  public:
-  Helpers(uint32_t threads, Counter* counters, absl::FunctionRef<uint64_t(uint32_t)> step) {
+  Helpers(const std::vector<uint32_t>& cpus, uint32_t threads, Counter* counters,
+          absl::FunctionRef<uint64_t(uint32_t)> step) {
     for (uint32_t t = 1; t < threads; ++t) {
-      threads_.emplace_back([this, t, counters, step] {
+      threads_.emplace_back([this, t, counters, step, &cpus] {
+        const Pin pin(cpus, t);
         while (!stop_.load(std::memory_order_relaxed)) counters[t].units += step(t);
       });
     }
@@ -53,7 +81,10 @@ Rate MeasureRate(uint32_t threads, double seconds, absl::FunctionRef<uint64_t(ui
     return sum;
   };
   std::vector<double> rates;
-  const Helpers helpers(threads, counters.get(), step);
+  // Those of the process: a model may have pinned the calling thread since.
+  static const std::vector<uint32_t> cpus = cores::AllowedCpus();
+  const Pin pin(cpus, 0);
+  const Helpers helpers(cpus, threads, counters.get(), step);
   // A helper that has not started yet would cost the first slots.
   for (uint32_t t = 1; t < threads; ++t) {
     while (counters[t].units == 0) std::this_thread::yield();

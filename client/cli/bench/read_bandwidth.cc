@@ -12,7 +12,7 @@ namespace baton::cli {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr size_t kPiece = size_t{128} << 10;
+constexpr size_t kPiece = size_t{32} << 10;
 constexpr size_t kUnroll = 256;  // bytes read in a round; divides every piece
 
 #if defined(__x86_64__)

@@ -88,7 +88,7 @@ def run(command: list[str]) -> dict[str, float]:
 
 
 def repetitions(work: Work) -> int:
-    return 1 if work.kind == "prompt" and work.size >= LONG_PROMPT else 2
+    return 1 if work.kind == "prompt" and work.size >= LONG_PROMPT else 3
 
 
 def measure_peer(command: list[str], path: str, works: list[Work], threads: int) -> dict:
@@ -116,7 +116,7 @@ def measure_baton(baton: str, path: str, works: list[Work], threads: int) -> dic
     batches = [str(work.size) for work in works if work.kind == "decode"]
     if batches:
         bench("--pp", "16", "--tg", str(MODELS[works[0].model].steps), "--batch",
-              ",".join(batches), "--reps", "2")
+              ",".join(batches), "--reps", "3")
     for work in works:
         if work.kind == "prompt":
             bench("--pp", str(work.size), "--tg", "1", "--batch", "1", "--reps",

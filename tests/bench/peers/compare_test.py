@@ -71,7 +71,7 @@ class Turns(unittest.TestCase):
         calls = log.read_text().splitlines()
         self.assertEqual(len(calls), 2)
         self.assertIn("--reps 1 --steps 64 --prompt 6515", calls[0])
-        self.assertIn("--reps 2 --steps 64 --prompt 512", calls[1])
+        self.assertIn("--reps 3 --steps 64 --prompt 512", calls[1])
 
 
 if __name__ == "__main__":
