@@ -38,9 +38,15 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<sched::Policy> policy, sched::MakePolicy(options.policy));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::SwapArea> swap,
                          kv::SwapArea::Create(model->kv_layout(), options.swap_bytes));
+  std::unique_ptr<kv::BlockFile> block_file;
+  if (!options.block_file.path.empty() && options.prefix_cache) {
+    kv::BlockFile::Options file = options.block_file;
+    file.most_tokens = model->info().context_tokens;
+    BATON_ASSIGN_OR_RETURN(block_file, kv::BlockFile::Open(model->kv_layout(), file));
+  }
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
       std::move(model), options, std::make_unique<kv::KvArena>(std::move(arena)), std::move(swap),
-      std::move(policy), listener, sender)));
+      std::move(block_file), std::move(policy), listener, sender)));
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/base/types.h"
 #include "common/kv/arena.h"
+#include "common/kv/block_file.h"
 #include "common/kv/block_pool.h"
 #include "common/kv/window.h"
 #include "common/model/model.h"
@@ -166,6 +167,9 @@ struct Options {
   prefix::Journal* prefix_journal = nullptr;
   // Takes sequences with a window.
   bool windows = true;
+  // File for blocks that the prefix cache evicts; no path: none. The engine fills
+  // in most_tokens.
+  kv::BlockFile::Options block_file = {};
   // Host memory for KV of sequences that are put aside; 0: none.
   uint64_t swap_bytes = 0;
   // Memory of blocks that were not needed for `kv_return_after` goes back to the
@@ -192,6 +196,10 @@ struct Load {
   uint64_t prefix_lookup_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
   uint64_t prefix_evictions = 0;
+  uint64_t file_stored_blocks = 0;
+  uint64_t file_loaded_blocks = 0;
+  uint64_t file_damaged_blocks = 0;
+  uint32_t file_blocks = 0;  // there now
   uint64_t preemptions = 0;
   uint64_t swaps = 0;  // preemptions that kept the KV
   uint64_t recomputed_tokens = 0;

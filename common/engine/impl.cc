@@ -24,19 +24,28 @@ constexpr absl::Duration kCheckPatience = absl::Seconds(10);
 
 Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
                    std::unique_ptr<kv::KvArena> arena, std::unique_ptr<kv::SwapArea> swap,
-                   std::unique_ptr<sched::Policy> policy, Listener* listener, HandoffSender* sender)
+                   std::unique_ptr<kv::BlockFile> block_file, std::unique_ptr<sched::Policy> policy,
+                   Listener* listener, HandoffSender* sender)
     : model_(std::move(model)),
       options_(options),
       arena_(std::move(arena)),
       swap_(std::move(swap)),
+      block_file_(std::move(block_file)),
       listener_(listener),
       sender_(sender),
       limits_{options.chunk_tokens, model_->max_step_tokens()},
       policy_(std::move(policy)),
       pool_(options.kv_blocks) {
   if (options.prefix_cache) {
-    prefix_cache_ = std::make_unique<kv::PrefixCache>(
-        &pool_, kv::PrefixCache::Options{.journal = options.prefix_journal});
+    kv::PrefixCache::Options cache;
+    cache.journal = options.prefix_journal;
+    if (block_file_ != nullptr) {
+      cache.evicted = [this](kv::BlockId block, const prefix::Hash128& hash,
+                             std::span<const TokenId> tokens) {
+        block_file_->Put(hash, tokens, *arena_, block);
+      };
+    }
+    prefix_cache_ = std::make_unique<kv::PrefixCache>(&pool_, cache);
   }
   PublishLoad();
   thread_ = std::thread([this] { Run(); });
@@ -51,6 +60,10 @@ Engine::Impl::~Impl() {
     }
   });
   thread_.join();
+  // For the next process.
+  if (block_file_ != nullptr && options_.block_file.keep && arena_ != nullptr) {
+    prefix_cache_->Spill();
+  }
 }
 
 void Engine::Impl::Run() {
@@ -62,6 +75,7 @@ void Engine::Impl::Run() {
     in_model_ = absl::ZeroDuration();
     EndExpired(now);
     RefuseInfeasible(now);
+    Prefetch(now);
     Admit(now);
     // What ended is told before a step that may take long.
     Flush();
@@ -137,6 +151,13 @@ void Engine::Impl::PublishLoad() {
     load.prefix_lookup_tokens = stats.lookup_tokens;
     load.prefix_hit_tokens = stats.hit_tokens;
     load.prefix_evictions = stats.evictions;
+  }
+  if (block_file_ != nullptr) {
+    const kv::BlockFile::Stats& stats = block_file_->stats();
+    load.file_stored_blocks = stats.stored;
+    load.file_loaded_blocks = stats.loaded;
+    load.file_damaged_blocks = stats.damaged;
+    load.file_blocks = block_file_->used();
   }
   load.last_progress = absl::Now();
   const std::lock_guard lock(load_mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
-// subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, step.cc, handoff.cc; the
-// loop is impl.cc.
+// subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, file_tier.cc, step.cc,
+// handoff.cc; the loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,8 @@ class Engine::Impl final {
  public:
   Impl(std::unique_ptr<model::Model> model, const Options& options,
        std::unique_ptr<kv::KvArena> arena, std::unique_ptr<kv::SwapArea> swap,
-       std::unique_ptr<sched::Policy> policy, Listener* listener, HandoffSender* sender);
+       std::unique_ptr<kv::BlockFile> block_file, std::unique_ptr<sched::Policy> policy,
+       Listener* listener, HandoffSender* sender);
   ~Impl();
 
   // Any thread.
@@ -148,6 +149,11 @@ class Engine::Impl final {
   // was drawn from them, so that they are known to hold no NaN.
   void KeepPrefix(const Sequence& sequence);
 
+  // file_tier.cc
+  // Brings blocks of those that wait back from the file.
+  void Prefetch(absl::Time now);
+  uint32_t FetchPrefix(Sequence& sequence, uint32_t most);
+
   // step.cc
   bool RunStep(absl::Time now);
   std::vector<Row> PlanRows(absl::Time now) const;
@@ -171,8 +177,9 @@ class Engine::Impl final {
   const std::unique_ptr<model::Model> model_;
   const Options options_;
   std::unique_ptr<kv::KvArena> arena_;
-  const std::unique_ptr<kv::SwapArea> swap_;  // null: none
-  double copy_rate_ = 2e9;                    // bytes a second to it and back, as measured
+  const std::unique_ptr<kv::SwapArea> swap_;         // null: none
+  const std::unique_ptr<kv::BlockFile> block_file_;  // null: none
+  double copy_rate_ = 2e9;                           // bytes a second to it and back, as measured
   Listener* const listener_;
   HandoffSender* const sender_;
   const sched::Limits limits_;

@@ -54,6 +54,7 @@ struct Sequence {
   // With a window: entries from the sinks to this one are out of sight for good.
   uint32_t dropped_end = 0;
   uint32_t cached_tokens = 0;  // of the prompt, found at admission
+  uint64_t fetched_at = 0;     // the block file had nothing more at this count of blocks
   bool started = false;        // its first chunk has run
   // Blocks [pin_begin, pin_end) are held as kTransfer.
   uint32_t pin_begin = 0, pin_end = 0;

@@ -250,7 +250,30 @@ void PrefixCache::Moved(BlockId from, BlockId to) {
   List(id);
 }
 
+std::vector<TokenId> PrefixCache::TokensTo(uint32_t id) const {
+  std::vector<TokenId> tokens(size_t{nodes_[id].depth + 1} * kBlockTokens);
+  auto begin = tokens.end();
+  for (; id != kNone; id = nodes_[id].parent) {
+    begin -= kBlockTokens;
+    std::copy(nodes_[id].tokens.begin(), nodes_[id].tokens.end(), begin);
+  }
+  return tokens;
+}
+
+void PrefixCache::Spill() const {
+  if (!options_.evicted) return;
+  std::vector<uint32_t> order;
+  for (uint32_t id = 0; id < nodes_.size(); ++id) {
+    if (nodes_[id].cached) order.push_back(id);
+  }
+  std::sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) {
+    return std::pair(nodes_[a].rank, nodes_[b].depth) < std::pair(nodes_[b].rank, nodes_[a].depth);
+  });
+  for (const uint32_t id : order) options_.evicted(BlockId{id}, nodes_[id].hash, TokensTo(id));
+}
+
 void PrefixCache::Evict(uint32_t id) {
+  if (options_.evicted) options_.evicted(BlockId{id}, nodes_[id].hash, TokensTo(id));
   Node& node = nodes_[id];
   const uint32_t parent = node.parent;
   const TenantId tenant = node.tenant;

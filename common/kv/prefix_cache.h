@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,6 +59,9 @@ class PrefixCache final {
     uint32_t hash_bits = 128;
     // Hears of what comes and goes; may be null, otherwise must outlive the cache.
     prefix::Journal* journal = nullptr;
+    // Is given a block that goes, with the hash of all tokens up to its end. May be empty.
+    std::function<void(BlockId block, const prefix::Hash128& hash, std::span<const TokenId> tokens)>
+        evicted = {};
   };
   struct Stats {
     uint64_t lookups = 0;
@@ -91,6 +95,9 @@ class PrefixCache final {
 
   // The pool has handed what `from` held over to `to`. O(children).
   void Moved(BlockId from, BlockId to);
+  // Gives all that is cached to Options::evicted, what would be evicted last
+  // last, and keeps it.
+  void Spill() const;
 
   const Stats& stats() const { return stats_; }
   uint32_t size() const { return size_; }
@@ -146,6 +153,8 @@ class PrefixCache final {
   void List(uint32_t node);
   void ListReleased();
   void Evict(uint32_t node);
+  // Of all blocks up to the end of this one.
+  std::vector<TokenId> TokensTo(uint32_t node) const;
   double Cost(const Node& node) const;
   absl::Status CheckNode(uint32_t id) const;
 

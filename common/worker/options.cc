@@ -83,6 +83,12 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "Decode worker: host memory for KV of sequences that are put aside when blocks run "
            "out, such as 1GiB; 0: they are computed again; default: 256MiB, at most an eighth of "
            "free memory");
+  line.Add("Capacity", "kv-file", &options->kv_file,
+           "File for cached KV that no longer fits into the pool, one for each worker; holds "
+           "prompts in clear; default: none");
+  line.Add("Capacity", "kv-file-size", &options->kv_file_size, "Of that file, such as 4GiB");
+  line.Add("Capacity", "kv-file-keep", &options->kv_file_keep,
+           "Leaves the file for the next start of this worker");
   line.Add("Capacity", "chunk-tokens", &options->chunk_tokens, "Prompt tokens per step");
   line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/base/byte_size.h"
 #include "common/base/log.h"
 #include "common/base/port_file.h"
 #include "common/base/status_macros.h"
@@ -144,6 +145,15 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   engine.policy = options_.policy;
   engine.prefix_cache = options_.prefix_cache == "on";
   engine.prefix_journal = &journal_;
+  if (!options_.kv_file.empty()) {
+    const absl::StatusOr<uint64_t> bytes = ParseBytes(options_.kv_file_size);
+    if (!bytes.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--kv-file-size: ", std::string(bytes.status().message())));
+    }
+    engine.block_file = {
+        .path = options_.kv_file, .bytes = *bytes, .keep = options_.kv_file_keep, .most_tokens = 0};
+  }
   engine.windows = options_.windows == "on";
   if (options_.role == WorkerRole::kDecode) {
     BATON_ASSIGN_OR_RETURN(engine.swap_bytes,

@@ -76,6 +76,13 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
       before.blocks_moved);
   add("baton_worker_kv_returned_bytes_total", "Memory of the KV pool given back to the system",
       now.kv_bytes_returned, before.kv_bytes_returned);
+  add("baton_worker_file_stored_blocks_total", "Evicted blocks written to --kv-file",
+      now.file_stored_blocks, before.file_stored_blocks);
+  add("baton_worker_file_loaded_blocks_total", "Blocks read back from there",
+      now.file_loaded_blocks, before.file_loaded_blocks);
+  add("baton_worker_file_damaged_blocks_total", "Blocks there whose checksum was wrong",
+      now.file_damaged_blocks, before.file_damaged_blocks);
+  metrics->Gauge("baton_worker_file_blocks", "Blocks there", labels).Set(now.file_blocks);
   add("baton_worker_prefix_evictions_total", "Blocks evicted from the prefix cache",
       now.prefix_evictions, before.prefix_evictions);
 }

@@ -7,7 +7,7 @@
 Random requests (greedy and sampled, some with a sliding window, prompts that share prefixes or go on
 where another one's answer ended) are first answered one at a time by an idle decode worker without a prefix cache. Then they
 go, 16 at once and in the order and on the paths that the seed draws, through rounds of workers
-whose chunks, pools, swap areas, transports and policies are drawn as well, with pools so small
+whose chunks, pools, swap areas, files of evicted blocks, transports and policies are drawn as well, with pools so small
 that sequences are put aside and prefixes evicted: one round for the shorter ones, in pools that
 hold little more than the longest of them, and one for the longer half. Every token id must be
 equal. Afterwards no block may be held, and each worker's own check of its pool, made when it
@@ -165,6 +165,7 @@ class Cluster:
 
     def worker(self, role, number, flags):
         name = f"{role}-{number}"
+        flags = [flag.replace("{worker}", str(self.folder / name)) for flag in flags]
         sockets = ["--socket-dir", str(self.folder)] if role == "decode" else []
         self.start(name, f"baton-{role}-worker", ["--router", self.router, "--worker-id", name,
                                                   "--metrics-listen", "", *sockets, *flags])
@@ -282,6 +283,8 @@ def draw_round(chance, case, most_blocks):
         tokens = BLOCK * (most_blocks + chance.randint(0, most_blocks // 8 + 2))
         flags = case.flags() + ["--chunk-tokens", chance.choice(("32", "128", "512")), "--kv-tokens", str(tokens),
                                 "--policy", chance.choice(POLICIES)]
+        if chance.random() < 0.5:
+            flags += ["--kv-file", "{worker}.blocks", "--kv-file-size", chance.choice(("16MiB", "128MiB"))]
         if role == "decode":
             flags += ["--kv-swap", chance.choice(("0", "1MiB", "64MiB", "64MiB"))]
         return flags
