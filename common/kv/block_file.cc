@@ -19,16 +19,17 @@ namespace baton::kv {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr char kMagic[] = "baton kv blocks 1\n";
+constexpr std::string_view kMagicName = "baton kv blocks ";
+constexpr char kVersion[] = "1\n";
 
 size_t RoundUp(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 // Everything that the bytes of a block depend on.
 std::string Describe(const KvLayout& layout, uint32_t most_tokens, uint32_t slots) {
-  return absl::StrCat(kMagic, layout.layers, "\n", layout.kv_heads, "\n", layout.head_dim, "\n",
-                      std::string(KvTypeName(layout.type)), "\n", layout.slice_layout, "\n",
-                      layout.model_fingerprint, "\n", layout.numerics_id, "\n", most_tokens, "\n",
-                      slots, "\n");
+  return absl::StrCat(std::string(kMagicName), kVersion, layout.layers, "\n", layout.kv_heads, "\n",
+                      layout.head_dim, "\n", std::string(KvTypeName(layout.type)), "\n",
+                      layout.slice_layout, "\n", layout.model_fingerprint, "\n", layout.numerics_id,
+                      "\n", most_tokens, "\n", slots, "\n");
 }
 
 absl::Status Failed(const std::string& what, const std::string& path, int error) {
@@ -72,11 +73,15 @@ absl::StatusOr<std::unique_ptr<BlockFile>> BlockFile::Open(const KvLayout& layou
   const size_t bytes = kPage + size_t{slots} * slot;
   struct stat stat {};
   std::string found(head.size(), '\0');
-  const bool same =
-      fstat(fd.get(), &stat) == 0 && static_cast<size_t>(stat.st_size) == bytes &&
-      pread(fd.get(), found.data(), found.size(), 0) == static_cast<ssize_t>(found.size()) &&
-      found == head;
+  if (fstat(fd.get(), &stat) != 0 || pread(fd.get(), found.data(), found.size(), 0) < 0) {
+    return Failed("cannot read", options.path, errno);
+  }
+  const bool same = static_cast<size_t>(stat.st_size) == bytes && found == head;
   if (!same) {
+    if (stat.st_size > 0 && !found.starts_with(kMagicName)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(options.path, " holds something else than KV blocks; it is left alone"));
+    }
     if (ftruncate(fd.get(), 0) != 0) return Failed("cannot empty", options.path, errno);
     // Reserved now: a full disk must not be met by a store into the mapping.
     const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));

@@ -41,7 +41,7 @@ class BlockFile final {
 
   // Takes what an earlier process left when the file is of an equal layout, and
   // begins anew otherwise. INVALID_ARGUMENT: `bytes` hold no block, with the
-  // arithmetic; FAILED_PRECONDITION: another process uses the file;
+  // arithmetic; FAILED_PRECONDITION: another process uses the file, or it holds something else;
   // RESOURCE_EXHAUSTED: the disk is full; others name the path.
   static absl::StatusOr<std::unique_ptr<BlockFile>> Open(const KvLayout& layout,
                                                          const Options& options);

@@ -50,7 +50,7 @@ struct Options {
   uint32_t max_sequences = 64;
   uint32_t max_waiting = 1024;
   std::string kv_swap;  // "256MiB", "0"; empty: see SwapBytes()
-  std::string kv_file;       // path; empty: none
+  std::string kv_file;  // path; empty: none
   std::string kv_file_size = "1GiB";
   bool kv_file_keep = false;
   sched::PolicyOptions policy;

@@ -135,6 +135,16 @@ TEST_F(BlockFileTest, OtherLayoutOrSizeBeginsAnew) {
 }
 
 // Wherever it is: what comes back is what was put, or nothing.
+TEST_F(BlockFileTest, FileOfSomethingElseIsLeftAlone) {
+  std::ofstream(path_) << "a letter";
+  const auto file = Open(3);
+  EXPECT_EQ(file.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(file.status().message().find(path_), std::string::npos);
+  std::string text;
+  std::getline(std::ifstream(path_), text);
+  EXPECT_EQ(text, "a letter");
+}
+
 TEST_F(BlockFileTest, DamageCostsAMiss) {
   for (uint64_t at = 4096; at < 4096 + kSlot; at += 101) {
     (*Open(1))->Put(HashOf(1), Prefix(1, 1), arena_, BlockId{2});

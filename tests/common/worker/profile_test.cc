@@ -100,7 +100,7 @@ TEST_F(ProfileTest, IsBoundedAndOfAKilledWorkerStillReadable) {
   std::ifstream file(path_);
   std::string whole{std::istreambuf_iterator<char>(file), {}};
   whole.erase(whole.rfind(']'));
-  EXPECT_NO_THROW(json::parse(whole + "]")) << "only the end is missing";
+  EXPECT_TRUE(json::accept(whole + "]")) << "only the end is missing";
 }
 
 TEST_F(ProfileTest, FileThatCannotBeWrittenIsRefusedWithItsFlag) {
