@@ -42,13 +42,13 @@ struct Expected {
   double value = 0, magnitude = 0;
 };
 
-// s8 rule: a value of a group of 32 that is more than 3 times as large as all
+// s8 rule: a value of a group of 32 that is more than twice as large as all
 // others keeps its own precision (19 bits); the others are q * max / 127 with
 // q = round(x * 127 / max), computed in float32.
 std::vector<double> RoundGroup(std::vector<float> x) {
   const auto less = [](float a, float b) { return std::abs(a) < std::abs(b); };
   const auto largest = std::max_element(x.begin(), x.end(), less);
-  const float limit = std::abs(*largest) * (1 / 3.0f);
+  const float limit = std::abs(*largest) * (1 / 2.0f);
   std::vector<double> rounded(x.size());
   if (std::abs(*largest) >= 1e-36f &&
       std::count_if(x.begin(), x.end(), [&](float v) { return std::abs(v) > limit; }) == 1) {
