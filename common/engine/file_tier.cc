@@ -32,11 +32,7 @@ void Engine::Impl::Prefetch(absl::Time now) {
 // What the file has behind the sequence's part of the cache goes into the
 // cache, from where admission takes it. Blocks that others may soon need stay.
 uint32_t Engine::Impl::FetchPrefix(Sequence& sequence, uint32_t most) {
-  const bool shares = sequence.spec.prefix_cache && sequence.swapped.empty() &&
-                      !sequence.spec.sampling.prompt_logprobs.has_value();
-  const bool landing = sequence.state == State::kReserving;
-  const auto tokens = static_cast<uint32_t>(sequence.tokens.size()) - (landing ? 0 : 1);
-  const uint32_t wanted = shares ? tokens / kv::kBlockTokens : 0;
+  const uint32_t wanted = ShareableTokens(sequence) / kv::kBlockTokens;
   std::vector<kv::BlockId> held = FindPrefix(sequence).blocks;
   for (const kv::BlockId block : held) pool_.Retain(block, kv::Owner::kRequest);
   const prefix::BlockHasher hasher(sequence.spec.cache_salt);

@@ -142,6 +142,8 @@ class Engine::Impl final {
   bool TakeBlocks(Sequence& sequence, uint32_t total, const kv::PrefixMatch& match);
   // Whether `total` blocks for it leave `reserve` that are free or only cached.
   bool HasRoomFor(const Sequence& sequence, uint32_t total, uint32_t reserve);
+  // How many of its tokens, from the first on, others may have computed for it.
+  uint32_t ShareableTokens(const Sequence& sequence) const;
   kv::PrefixMatch FindPrefix(const Sequence& sequence) const;
   // `count` free blocks, evicting what is cached if need be.
   absl::StatusOr<std::vector<kv::BlockId>> Allocate(uint32_t count);

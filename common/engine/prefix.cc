@@ -7,21 +7,27 @@
 
 namespace baton::engine {
 
-kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
-  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return {};
+uint32_t Engine::Impl::ShareableTokens(const Sequence& sequence) const {
+  if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache) return 0;
   // Every token of the prompt is scored: each has to be computed.
-  if (sequence.spec.sampling.prompt_logprobs.has_value()) return {};
+  if (sequence.spec.sampling.prompt_logprobs.has_value()) return 0;
   // What was swapped out is copied into blocks of its own.
-  if (!sequence.swapped.empty()) return {};
+  if (!sequence.swapped.empty()) return 0;
   const auto tokens = static_cast<uint32_t>(sequence.tokens.size());
   // The other end of a hand-off has computed the last token; here somebody has
   // to, for its logits.
-  const bool landing = sequence.state == State::kReserving;
-  kv::PrefixMatch match =
-      prefix_cache_->Find(sequence.spec.cache_salt, sequence.tokens, landing ? tokens : tokens - 1);
+  return sequence.state == State::kReserving ? tokens : tokens - 1;
+}
+
+kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
+  const uint32_t most = ShareableTokens(sequence);
+  if (most == 0) return {};
+  kv::PrefixMatch match = prefix_cache_->Find(sequence.spec.cache_salt, sequence.tokens, most);
   // A hand-off brings whole blocks.
-  if (landing) match.tail.reset();
-  if (landing) match.tail_tokens = 0;
+  if (sequence.state == State::kReserving) {
+    match.tail.reset();
+    match.tail_tokens = 0;
+  }
   return match;
 }
 
@@ -68,7 +74,7 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
 }
 
 bool Engine::Impl::HasRoomFor(const Sequence& sequence, uint32_t total, uint32_t reserve) {
-  const uint32_t free = pool_.free_blocks() + pool_.cache_only();
+  const uint32_t free = FreeBlocks();
   if (total + reserve <= free) return true;
   // What it shares with others that run is not taken from anybody.
   const kv::PrefixMatch match = FindPrefix(sequence);

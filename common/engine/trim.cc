@@ -45,9 +45,7 @@ bool Engine::Impl::MoveBlocks(uint32_t keep) {
   absl::flat_hash_map<kv::BlockId, kv::BlockId> moved;
   for (uint32_t id = keep; id < pool_.high() && moved.size() < kMovesPerTurn; ++id) {
     const kv::BlockId from{id};
-    const bool held =
-        pool_.Holds(from, kv::Owner::kRequest) || pool_.Holds(from, kv::Owner::kPrefixCache);
-    if (!held || pool_.Holds(from, kv::Owner::kTransfer)) continue;
+    if (pool_.IsFree(from) || pool_.Holds(from, kv::Owner::kTransfer)) continue;
     const std::optional<kv::BlockId> to = pool_.MoveBelow(from, keep);
     if (!to) break;
     arena_->CopyBlock(from, *to);

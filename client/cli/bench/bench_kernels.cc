@@ -32,7 +32,7 @@ class BenchKernelsCommand final : public Command {
     compute_.Register(*line);
     line->Add("Work", "rows", &rows_, "Rows of the products: 1,4,96; from 64 on as in a prompt");
     line->Add("Work", "outliers", &outliers_,
-              "Share of groups of 32 activations with an outlier (real models: up to 0.09)");
+              "Share of groups of 32 activations with an outlier (real models: up to 0.19)");
     line->Add("Work", "stream-mib", &stream_mib_,
               "MiB of weights or KV read before the same come again; 0: what no cache holds");
     line->Add("Work", "seconds", &seconds_, "Seconds of each measurement");
