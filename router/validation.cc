@@ -76,6 +76,9 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
     return rpc::BadField("window", std::string(status.message()));
   }
   if (out.window.limited()) out.prefix_cache = false;
+  if (request.has_constraint()) {
+    return rpc::BadField("constraint", "is not supported by this version");
+  }
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   return out;

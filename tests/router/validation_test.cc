@@ -119,6 +119,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "sampling.logit_bias[512]", "the vocabulary has 512 tokens"},
         Refused{"bias_nan", [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = kNan; },
                 "sampling.logit_bias[5]", "nan"},
+        Refused{"constraint", [](R& r) { r.mutable_constraint()->set_regex("a"); }, "constraint",
+                "is not supported"},
         Refused{"bad_word", [](R& r) { r.mutable_sampling()->add_bad_words(""); },
                 "sampling.bad_words[0]", "has 0 bytes"},
         Refused{"bad_sequence", [](R& r) { r.mutable_sampling()->add_bad_token_sequences(); },
