@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system_error.h"
 
 namespace baton::decode_worker {
 
@@ -15,7 +15,7 @@ absl::StatusOr<std::string> SocketFolder(const std::string& wanted) {
   const std::string folder = wanted.empty() ? absl::StrCat("/tmp/baton-", getuid()) : wanted;
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::UnavailableError(
-        absl::StrCat("--socket-dir: cannot make ", folder, ": ", strerror(errno)));
+        absl::StrCat("--socket-dir: cannot make ", folder, ": ", ErrnoText(errno)));
   }
   struct stat facts = {};
   if (lstat(folder.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/system_error.h"
 
 namespace baton::cores {
 namespace {
@@ -20,7 +20,7 @@ constexpr uint64_t kVersion = 0x4241544f4e000001;  // "BATON", then a number
 
 absl::Status SystemError(const std::string& path, std::string_view what) {
   return absl::UnavailableError(
-      absl::StrCat(path, ": cannot ", std::string(what), ": ", std::strerror(errno)));
+      absl::StrCat(path, ": cannot ", std::string(what), ": ", ErrnoText(errno)));
 }
 
 struct flock ByteLock(uint32_t byte) {

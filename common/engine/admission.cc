@@ -110,6 +110,7 @@ void Engine::Impl::RefuseInfeasible(absl::Time now) {
     begun += JobOf(*sequence).work;
   }
   std::vector<sched::Job> jobs;
+  jobs.reserve(waiting.size());
   for (const Sequence* sequence : waiting) jobs.push_back(JobOf(*sequence));
   for (const sched::Refusal& refusal : policy_->Infeasible(jobs, begun, now)) {
     End(*waiting[refusal.job], refusal.status);

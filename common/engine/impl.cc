@@ -103,7 +103,7 @@ bool Engine::Impl::ReadyToStop(absl::Time now) {
   LogError("hand-offs did not let go of their blocks; leaving the KV arena mapped",
            {{"sequences", table_.size()}});
   // Better leaked than reused under a writer.
-  arena_.release();
+  (void)arena_.release();
   for (Sequence* sequence : table_.Select([](const Sequence&) { return true; })) Retire(*sequence);
   Flush();
   return true;
@@ -184,7 +184,7 @@ Load Engine::Impl::load() const {
   return load_;
 }
 
-void Engine::Impl::End(Sequence& sequence, absl::Status status, FinishReason reason) {
+void Engine::Impl::End(Sequence& sequence, const absl::Status& status, FinishReason reason) {
   if (sequence.state == State::kEnding) return;
   const State before = std::exchange(sequence.state, State::kEnding);
   table_.ForgetDeadline(sequence);

@@ -80,7 +80,8 @@ class Engine::Impl final {
   void Flush();
   void PublishLoad();
   // Ends `sequence`, by itself when `status` is OK. The first call counts.
-  void End(Sequence& sequence, absl::Status status, FinishReason reason = FinishReason::kNone);
+  void End(Sequence& sequence, const absl::Status& status,
+           FinishReason reason = FinishReason::kNone);
   // Says so, and forgets it. REQUIRES: it holds nothing.
   void Retire(Sequence& sequence);
   // Pins its blocks up to `end`.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/system_error.h"
 #include "common/kv/memory_budget.h"
 
 namespace baton::kv {
@@ -65,7 +66,7 @@ absl::StatusOr<KvArena> KvArena::Create(const KvLayout& layout, uint32_t blocks)
   std::byte* data = MapAligned(bytes);
   if (data == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(Arithmetic(layout, blocks), "; mapping them failed: ", std::strerror(errno)));
+        absl::StrCat(Arithmetic(layout, blocks), "; mapping them failed: ", ErrnoText(errno)));
   }
   // A hint: without huge pages everything works, only slower.
   madvise(data, bytes, MADV_HUGEPAGE);

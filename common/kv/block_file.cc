@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/base/system_error.h"
 
 namespace baton::kv {
 namespace {
@@ -33,7 +34,7 @@ std::string Describe(const KvLayout& layout, uint32_t most_tokens, uint32_t slot
 }
 
 absl::Status Failed(const std::string& what, const std::string& path, int error) {
-  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  const std::string message = absl::StrCat(what, " ", path, ": ", ErrnoText(error));
   if (error == ENOSPC || error == EFBIG || error == EDQUOT) {
     return absl::ResourceExhaustedError(message);
   }

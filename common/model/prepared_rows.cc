@@ -24,7 +24,8 @@ void AddFormats(FormatSet& set, const FormatSet& more) {
   }
 }
 
-PreparedRows::PreparedRows(FormatSet formats, uint32_t inputs, uint32_t tiles) : inputs_(inputs) {
+PreparedRows::PreparedRows(const FormatSet& formats, uint32_t inputs, uint32_t tiles)
+    : inputs_(inputs) {
   for (const ActivationFormat* format : formats) {
     const size_t tile_bytes = format->TileBytes(inputs);
     stores_.push_back({format, tile_bytes, AlignedBuffer(tile_bytes * tiles)});

@@ -24,7 +24,7 @@ void AddFormats(FormatSet& set, const FormatSet& more);
 // threads.
 class PreparedRows final {
  public:
-  PreparedRows(FormatSet formats, uint32_t inputs, uint32_t tiles);
+  PreparedRows(const FormatSet& formats, uint32_t inputs, uint32_t tiles);
 
   // Packs tile `tile`, which holds `tile_rows` rows of `width` values; row r
   // starts at x + r * stride.

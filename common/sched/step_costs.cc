@@ -33,7 +33,7 @@ absl::Duration StepCosts::Step(const StepShape& shape) const {
 }
 
 absl::Duration StepCosts::Prompt(uint32_t first, uint32_t tokens, uint32_t chunk_tokens) const {
-  const double steps = (tokens + chunk_tokens - 1) / chunk_tokens;
+  const uint32_t steps = (tokens + chunk_tokens - 1) / chunk_tokens;
   return absl::Seconds(prompt_step * steps + prompt_token * tokens +
                        prompt_attended * tokens * (first + tokens / 2.0));
 }

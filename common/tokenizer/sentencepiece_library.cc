@@ -23,6 +23,7 @@ absl::StatusOr<const BatonSpApi*> OpenLibrary() {
     // protobuf symbols to libprotobuf's. The handle stays open on purpose.
     void* handle = dlmopen(LM_ID_NEWLM, path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) {
+      // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps it per thread.
       absl::StrAppend(&tried, tried.empty() ? "" : "; ", dlerror());
       continue;
     }

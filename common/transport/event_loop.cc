@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -11,6 +10,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/system_error.h"
 
 namespace baton::transport {
 namespace {
@@ -27,7 +27,7 @@ absl::StatusOr<std::shared_ptr<EventLoop>> EventLoop::Make(const char* thread_na
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make an event loop: ", strerror(errno)));
+        absl::StrCat("cannot make an event loop: ", ErrnoText(errno)));
   }
   std::shared_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wake)));
   epoll_event event{};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_error.h"
 
 namespace baton::transport {
 namespace {
@@ -26,7 +27,7 @@ constexpr size_t kMaxVectors = 32;
 constexpr size_t kMaxQueuedBytes = 4 << 20;
 
 absl::Status Lost(int error) {
-  return absl::UnavailableError(absl::StrCat("connection lost: ", strerror(error)));
+  return absl::UnavailableError(absl::StrCat("connection lost: ", ErrnoText(error)));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "common/transport/sender_link.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_error.h"
 #include "common/transport/layout_info.h"
 
 namespace baton::transport {
@@ -79,7 +79,7 @@ void SenderLink::OnDialed(uint32_t) {
   getsockopt(dialing_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
   context_->loop->Unwatch(std::exchange(dial_watch_, 0));
   if (error != 0) {
-    return NextEndpoint(absl::UnavailableError(absl::StrCat("cannot connect: ", strerror(error))));
+    return NextEndpoint(absl::UnavailableError(absl::StrCat("cannot connect: ", ErrnoText(error))));
   }
   Greet();
 }

@@ -89,7 +89,7 @@ absl::Status CheckHandoff(const KvLayout& ours, const KvLayout& theirs) {
   mended.slice_layout = ours.slice_layout;
   mended.numerics_id = ours.numerics_id;
   BATON_RETURN_IF_ERROR(CheckCompatible(ours, mended));
-  const absl::Status convertible = LayerConverter::Create(theirs, ours).status();
+  absl::Status convertible = LayerConverter::Create(theirs, ours).status();
   if (convertible.ok()) return convertible;
   return absl::FailedPreconditionError(absl::StrCat(
       "KV layouts differ in type: ours is ", std::string(KvTypeName(ours.type)), ", theirs is ",

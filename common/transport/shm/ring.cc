@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_error.h"
 
 namespace baton::transport {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 absl::Status NoMemory(const char* what) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("cannot make the shared-memory ring: ", what, ": ", strerror(errno)));
+      absl::StrCat("cannot make the shared-memory ring: ", what, ": ", ErrnoText(errno)));
 }
 
 absl::StatusOr<Mapping> Map(int fd, size_t bytes, int protection) {

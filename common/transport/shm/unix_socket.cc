@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_error.h"
 
 namespace baton::transport {
 namespace {
@@ -39,7 +40,7 @@ absl::StatusOr<sockaddr_un> Address(const std::string& path) {
 absl::StatusOr<UniqueFd> NewSocket() {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) {
-    return absl::ResourceExhaustedError(absl::StrCat("no socket: ", strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat("no socket: ", ErrnoText(errno)));
   }
   return fd;
 }
@@ -50,7 +51,7 @@ absl::StatusOr<UniqueFd> LockFolder(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/lock");
   UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock.valid() || flock(lock.get(), LOCK_EX) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot lock ", path, ": ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot lock ", path, ": ", ErrnoText(errno)));
   }
   return lock;
 }
@@ -71,7 +72,7 @@ absl::Status Bind(const UniqueFd& fd, const sockaddr_un& address, const std::str
     error = BindTo(fd, address);
   }
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", strerror(error)));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", ErrnoText(error)));
   }
   return absl::OkStatus();
 }
@@ -97,7 +98,7 @@ absl::StatusOr<Listener> ListenAt(const std::string& path) {
   };
   // Nobody can connect before listen, so the mode is in place in time.
   if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket.get(), kBacklog) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", ErrnoText(errno)));
   }
   listener.endpoint = {"shm", path};
   return listener;
@@ -109,7 +110,7 @@ absl::StatusOr<UniqueFd> DialUnix(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
   BATON_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot connect to ", path, ": ", strerror(errno)));
+    return absl::UnavailableError(absl::StrCat("cannot connect to ", path, ": ", ErrnoText(errno)));
   }
   return fd;
 }

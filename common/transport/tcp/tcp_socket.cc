@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
+#include "common/base/system_error.h"
 
 namespace baton::transport {
 namespace {
@@ -82,7 +83,7 @@ absl::StatusOr<UniqueFd> NewSocket(const Resolved& resolved) {
   UniqueFd fd(
       socket(resolved.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!fd.valid()) {
-    return absl::ResourceExhaustedError(absl::StrCat("no socket: ", strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat("no socket: ", ErrnoText(errno)));
   }
   return fd;
 }
@@ -127,7 +128,7 @@ absl::StatusOr<UniqueFd> DialTcp(const std::string& address) {
   SetTcpOptions(fd.get());
   if (connect(fd.get(), Generic(peer), peer.length) != 0 && errno != EINPROGRESS) {
     return absl::UnavailableError(
-        absl::StrCat("cannot connect to ", address, ": ", strerror(errno)));
+        absl::StrCat("cannot connect to ", address, ": ", ErrnoText(errno)));
   }
   return fd;
 }
@@ -140,7 +141,7 @@ absl::StatusOr<Listener> ListenTcp(const ReceiverOptions& options) {
   if (bind(listener.socket.get(), Generic(address), address.length) != 0 ||
       listen(listener.socket.get(), kBacklog) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", options.tcp_address, ": ", strerror(errno)));
+        absl::StrCat("cannot listen on ", options.tcp_address, ": ", ErrnoText(errno)));
   }
   address.length = sizeof address.address;
   getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&address.address),
