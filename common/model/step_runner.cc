@@ -28,17 +28,13 @@ Panel PanelOr(const PackedMatrix& matrix, uint32_t index, uint32_t end, const Pa
   return index < end ? Panel{matrix.panel(index), matrix.panel_bytes()} : after;
 }
 
-// With one tile a matrix is read as a stream, once. The CPU's own prefetching
-// follows it best when rows are few; a fetch of the whole next panel would
-// only throw what it brought out of the L1 cache. With more rows, whose products
-// keep the loads apart, a fetch some way ahead helps. Beside the last panel
-// before `end`: the first lines of `after`.
-Panel InStream(const PackedMatrix& matrix, uint32_t panel, uint32_t rows, uint32_t end,
-               const Panel& after) {
-  constexpr size_t kAhead = 3200, kStart = 2048, kLargePanel = size_t{32} << 10;
+// With one tile a matrix is read as a stream, once: a fetch some way ahead keeps
+// more lines on their way than the CPU's own prefetching does, while the whole
+// next panel would throw what it brought out of the L1 cache. Beside the last
+// panel before `end`: the first lines of `after`.
+Panel InStream(const PackedMatrix& matrix, uint32_t panel, uint32_t end, const Panel& after) {
+  constexpr size_t kAhead = 3200, kStart = 2048;
   if (panel + 1 == end) return {after.data, std::min(after.bytes, kStart)};
-  const bool many_rows = rows > 4 || (rows == 4 && matrix.panel_bytes() > kLargePanel);
-  if (!many_rows) return {};
   return {matrix.panel(panel) + kAhead, matrix.panel_bytes()};
 }
 
@@ -260,9 +256,8 @@ void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bo
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     const Panel following = PanelOr(matrix, panel + 1, panels.end, after);
     for (uint32_t tile = tiles_.begin; tile < tiles_.end; ++tile) {
-      const Panel next = tiles_.size() == 1
-                             ? InStream(matrix, panel, step_.tiles.size(tile), panels.end, after)
-                             : PartOf(following, tile - tiles_.begin, tiles_.size());
+      const Panel next = tiles_.size() == 1 ? InStream(matrix, panel, panels.end, after)
+                                            : PartOf(following, tile - tiles_.begin, tiles_.size());
       FetchRows(to, tile, panel);
       format.Multiply(matrix.panel(panel), matrix.inputs(),
                       in.tile(format.activation(), own_copy ? work_.tiles + thread_ : tile),
@@ -379,16 +374,15 @@ void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats
       const uint32_t index = tile - tiles_.begin;
       Panel next;  // the first of several tiles brings in the whole gate panel
       if (tiles_.size() == 1) {
-        next = InStream(layer.up, panel, rows, panels.end + 1, {});
+        next = InStream(layer.up, panel, panels.end + 1, {});
       } else if (index == 0) {
         next = {layer.gate.panel(panel), layer.gate.panel_bytes()};
       }
       up_format.Multiply(layer.up.panel(panel), layer.up.inputs(),
                          work_.ffn_in.tile(up_format.activation(), slot), rows, up, next.data,
                          next.bytes);
-      next = tiles_.size() == 1
-                 ? InStream(layer.gate, panel, rows, panels.end, FirstPanel(layer.down))
-                 : PartOf(following, index, tiles_.size());
+      next = tiles_.size() == 1 ? InStream(layer.gate, panel, panels.end, FirstPanel(layer.down))
+                                : PartOf(following, index, tiles_.size());
       gate_format.Multiply(layer.gate.panel(panel), layer.gate.inputs(),
                            work_.ffn_in.tile(gate_format.activation(), slot), rows, gate, next.data,
                            next.bytes);
@@ -416,9 +410,8 @@ void StepRunner::Head() {
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
     const Panel following = PanelOr(head, panel + 1, panels.end, {});
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
-      const Panel next = tiles.count() == 1
-                             ? InStream(head, panel, tiles.size(tile), panels.end, {})
-                             : PartOf(following, tile, tiles.count());
+      const Panel next = tiles.count() == 1 ? InStream(head, panel, panels.end, {})
+                                            : PartOf(following, tile, tiles.count());
       format.Multiply(head.panel(panel), head.inputs(),
                       work_.head_in.tile(format.activation(), Slot(tiles, tile)), tiles.size(tile),
                       out, next.data, next.bytes);
