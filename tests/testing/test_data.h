@@ -19,10 +19,16 @@ std::string SharedData(const std::string& relative);
 // The demo model of the quickstart in its cache folder ($BATON_CACHE_DIR or
 // ~/.cache/baton); empty when it was not fetched.
 std::string DemoModel();
-// Qwen2.5-Coder-1.5B-Instruct as Q4_K_M, likewise.
+// Qwen2.5-Coder-1.5B-Instruct as Q4_K_M, if somebody has put it there.
 std::string QwenModel();
 
 }  // namespace baton::testing
+
+// Skips the test when a model is absent that nothing here fetches.
+#define BATON_NEED_MODEL(path)                                               \
+  do {                                                                       \
+    if ((path).empty()) GTEST_SKIP() << "needs a model that is not fetched"; \
+  } while (false)
 
 // Skips the test when shared data is absent; with BATON_REQUIRE_DATA=1 (set by
 // tests/run.sh --require-data) it fails instead.

@@ -102,8 +102,9 @@ TEST(PromptGolden, SmolLm2) {
 
 // With its default system message, and control tokens that a user spelled.
 TEST(PromptGolden, Qwen25Coder) {
-  CheckConversations(testing::QwenModel(), testing::SharedData("models/qwen25coder/golden.json"),
-                     9);
+  const std::string model = testing::QwenModel();
+  BATON_NEED_MODEL(model);
+  CheckConversations(model, testing::SharedData("models/qwen25coder/golden.json"), 9);
 }
 
 TEST(PromptGolden, ChatGlm3AndChatGlm2AsPublished) {

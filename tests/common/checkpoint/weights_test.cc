@@ -240,7 +240,7 @@ TEST(Weights, Qwen2OfHuggingFaceHasBiasesOnQkv) {
 
 TEST(Weights, QwenIsUnderstood) {
   const std::string path = testing::QwenModel();
-  BATON_NEED_DATA(path);
+  BATON_NEED_MODEL(path);
   const auto checkpoint = Open(path);
   ASSERT_NE(checkpoint, nullptr);
   const auto weights = checkpoint->Weights();

@@ -132,7 +132,7 @@ TEST_F(SmolLm2Test, MixedKvTypesStayNearBf16) {
 // fewer passes over 6 GB of float32 weights.
 TEST(Qwen25CoderTest, GreedyIds) {
   const std::string model = baton::testing::QwenModel();
-  BATON_NEED_DATA(model);
+  BATON_NEED_MODEL(model);
   const std::string golden = baton::testing::SharedData("models/qwen25coder/golden.json");
   BATON_NEED_DATA(golden);
   ModelRunner runner(model, Options("auto", Precision::kExact), 16);
@@ -157,7 +157,7 @@ TEST(Qwen25CoderTest, GreedyIds) {
 
 TEST(Qwen25CoderTest, FastRowsHaveTheSameBitsInEveryChunkAndThreadCount) {
   const std::string model = baton::testing::QwenModel();
-  BATON_NEED_DATA(model);
+  BATON_NEED_MODEL(model);
   CheckFastBits(model, 60, std::array{60u, 7u});
 }
 
