@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights as a checkpoint stores them into the records of fragments.h.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/api/linear.h"
+#include "kernels/cuda/api/fragments.h"
+
+namespace baton::gpu {
+
+// The format that weights of a type are held in on a GPU: 8-bit and 4-bit types
+// with one scale per 32 values keep their codes, everything else becomes bf16.
+// Q4_K's scales and minima are rounded to float16.
+WeightFormat FormatOf(kernels::WeightType type);
+
+// One row as stored, or null: zeros.
+using StoredRow = const std::byte*;
+
+// Packs a tile of 16 outputs: GroupsOf(inputs) records. `inputs` is a multiple
+// of 32; values of blocks beyond it are left out. out.size() is what they take.
+void PackTile(kernels::WeightType type, std::span<const StoredRow, kTileOutputs> rows,
+              uint32_t inputs, std::span<std::byte> out);
+
+}  // namespace baton::gpu
