@@ -68,8 +68,8 @@ void Attention::Append(const Step& step, const kv::KvArena& arena, uint32_t laye
   }
 }
 
-float* Attention::QueryRow(const Step& step, const AttentionItem& item, uint32_t row,
-                           float* q) const {
+template <typename Item>
+float* Attention::QueryRow(const Step& step, const Item& item, uint32_t row, float* q) const {
   const size_t step_row = step.first_row[item.slice] + (item.first + row) / group_;
   const uint32_t head = item.kv_head * group_ + (item.first + row) % group_;
   return q + (step_row * config_.heads + head) * config_.head_dim;
@@ -84,7 +84,8 @@ void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch
   }
   const auto scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
   for (uint32_t r = 0; r < item.rows; ++r) {
-    const uint32_t position = step.slices[item.slice].first_position + (item.first + r) / group_;
+    const size_t step_row = step.first_row[item.slice] + (item.first + r) / group_;
+    const uint32_t position = step.rows[step_row].position;
     float* query = scratch.queries.floats() + size_t{r} * layout_.head_dim;
     std::copy_n(QueryRow(step, item, r, q), config_.head_dim, query);
     std::fill(query + config_.head_dim, query + layout_.head_dim, 0.0f);
@@ -148,21 +149,16 @@ void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t 
   }
 }
 
-void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                    const AttentionItem& item, uint32_t thread, float* q) {
-  Scratch& scratch = scratch_[thread];
-  LoadQueries(step, item, scratch, q);
-  if (!step.merges.empty()) {
-    AttendTile(step, arena, layer, item, item.segment_begin, 0, item.rows, scratch,
-               &partial_max_[item.partial], &partial_sum_[item.partial],
-               partial_out_.floats() + item.partial * layout_.head_dim);
-    return;
-  }
+void Attention::ClearTotals(uint32_t rows, uint32_t width, Scratch& scratch) {
+  std::fill_n(scratch.total_out.floats(), size_t{rows} * width, 0.0f);
+  std::fill_n(scratch.total_max.begin(), rows, kernels::kNoScore);
+  std::fill_n(scratch.total_sum.begin(), rows, 0.0f);
+}
+
+void Attention::FoldSegments(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                             const AttentionItem& item, Scratch& scratch) const {
   const uint32_t width = layout_.head_dim;
-  float* total_out = scratch.total_out.floats();
-  std::fill_n(total_out, size_t{item.rows} * width, 0.0f);
-  std::fill_n(scratch.total_max.begin(), item.rows, kernels::kNoScore);
-  std::fill_n(scratch.total_sum.begin(), item.rows, 0.0f);
+  ClearTotals(item.rows, width, scratch);
   std::array<float, kAttentionRows> max, sum;
   const Slice& slice = step.slices[item.slice];
   for (uint32_t segment = item.segment_begin; segment < item.segment_end; ++segment) {
@@ -176,32 +172,47 @@ void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
         backend_.merge_segment(width, max[r], sum[r],
                                scratch.segment_out.floats() + size_t{r} * width,
                                &scratch.total_max[first + r], &scratch.total_sum[first + r],
-                               total_out + size_t{first + r} * width);
+                               scratch.total_out.floats() + size_t{first + r} * width);
       }
     }
   }
-  StoreContext(step, item, scratch, q);
 }
 
-void Attention::Merge(const Step& step, const AttentionItem& item, uint32_t thread, float* q) {
+void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                    const AttentionItem& item, uint32_t thread, float* q) {
+  Scratch& scratch = scratch_[thread];
+  LoadQueries(step, item, scratch, q);
+  const bool whole = item.partial == AttentionItem::kWhole;
+  if (!whole && item.segment_end == item.segment_begin + 1 && item.rows <= kAttentionRows) {
+    AttendTile(step, arena, layer, item, item.segment_begin, 0, item.rows, scratch,
+               &partial_max_[item.partial], &partial_sum_[item.partial],
+               partial_out_.floats() + item.partial * layout_.head_dim);
+    return;
+  }
+  FoldSegments(step, arena, layer, item, scratch);
+  if (whole) return StoreContext(step, item, scratch, q);
+  std::copy_n(scratch.total_max.begin(), item.rows, &partial_max_[item.partial]);
+  std::copy_n(scratch.total_sum.begin(), item.rows, &partial_sum_[item.partial]);
+  std::copy_n(scratch.total_out.floats(), size_t{item.rows} * layout_.head_dim,
+              partial_out_.floats() + item.partial * layout_.head_dim);
+}
+
+void Attention::Merge(const Step& step, const MergeItem& item, uint32_t thread, float* q) {
   Scratch& scratch = scratch_[thread];
   const uint32_t width = layout_.head_dim;
-  for (uint32_t r = 0; r < item.rows; ++r) {
-    float* out = scratch.total_out.floats() + size_t{r} * width;
-    std::fill_n(out, width, 0.0f);
-    scratch.total_max[r] = kernels::kNoScore;
-    scratch.total_sum[r] = 0;
-    for (uint32_t part = 0; part < item.parts; ++part) {
-      const size_t partial = item.partial + size_t{part} * item.rows + r;
-      backend_.merge_segment(width, partial_max_[partial], partial_sum_[partial],
-                             partial_out_.floats() + partial * width, &scratch.total_max[r],
-                             &scratch.total_sum[r], out);
+  ClearTotals(item.rows, width, scratch);
+  for (const size_t part : item.parts) {
+    for (uint32_t r = 0; r < item.rows; ++r) {
+      backend_.merge_segment(width, partial_max_[part + r], partial_sum_[part + r],
+                             partial_out_.floats() + (part + r) * width, &scratch.total_max[r],
+                             &scratch.total_sum[r], scratch.total_out.floats() + size_t{r} * width);
     }
   }
   StoreContext(step, item, scratch, q);
 }
 
-void Attention::StoreContext(const Step& step, const AttentionItem& item, const Scratch& scratch,
+template <typename Item>
+void Attention::StoreContext(const Step& step, const Item& item, const Scratch& scratch,
                              float* q) const {
   for (uint32_t r = 0; r < item.rows; ++r) {
     const float scale = 1 / scratch.total_sum[r];

@@ -33,17 +33,23 @@ class Attention final {
   void Append(const Step& step, const kv::KvArena& arena, uint32_t layer, uint32_t row,
               uint32_t head_begin, uint32_t head_end, uint32_t thread, float* k, const float* v);
 
-  // Replaces the item's queries in `q` [rows, heads, head size] by their
-  // context; with a split step, leaves `q` alone and fills partial results.
+  // Replaces a whole item's queries in `q` [rows, heads, head size] by their
+  // context; of another one, leaves `q` alone and fills its partial rows.
   void Run(const Step& step, const kv::KvArena& arena, uint32_t layer, const AttentionItem& item,
            uint32_t thread, float* q);
 
-  // Folds the partial results of a split item, in segment order, into `q`.
-  void Merge(const Step& step, const AttentionItem& item, uint32_t thread, float* q);
+  // Folds partial rows, in segment order, into `q`.
+  void Merge(const Step& step, const MergeItem& item, uint32_t thread, float* q);
 
  private:
   struct Scratch;
-  float* QueryRow(const Step& step, const AttentionItem& item, uint32_t row, float* q) const;
+  // Of an AttentionItem or a MergeItem.
+  template <typename Item>
+  float* QueryRow(const Step& step, const Item& item, uint32_t row, float* q) const;
+  // Folds the item's segments into the totals of `scratch`.
+  void FoldSegments(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                    const AttentionItem& item, Scratch& scratch) const;
+  static void ClearTotals(uint32_t rows, uint32_t width, Scratch& scratch);
   void LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch, float* q) const;
   // The blocks of a segment that the rows of one call look at.
   static constexpr uint32_t kSegmentBlocks = kernels::kSegmentTokens / kernels::kBlockTokens;
@@ -59,8 +65,8 @@ class Attention final {
   void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                   const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
                   Scratch& scratch, float* max, float* sum, float* out) const;
-  void StoreContext(const Step& step, const AttentionItem& item, const Scratch& scratch,
-                    float* q) const;
+  template <typename Item>
+  void StoreContext(const Step& step, const Item& item, const Scratch& scratch, float* q) const;
 
   // Working memory of a thread: one item of at most kMaxRows rows.
   struct Scratch {

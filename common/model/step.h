@@ -20,17 +20,28 @@ struct StepRow {
   uint32_t position;
 };
 
-// Query rows of one slice and KV head, against some segments of its context. A
+// Query rows of one KV head of a slice, against some segments of its context. A
 // row is one query head of one position: index = (position - first) * group +
-// head in group.
+// head in group. Rows beyond the slice's are those of the slices behind it, which
+// have a token each and share the blocks of these segments.
 struct AttentionItem {
+  static constexpr size_t kWhole = SIZE_MAX;
+
   uint32_t slice, kv_head;
   uint32_t first, rows;
   uint32_t segment_begin, segment_end;
-  // When the step is split by segments: where this item's partial rows start,
-  // and of a merge, how many parts there are.
-  size_t partial = 0;
-  uint32_t parts = 0;
+  // Where its results stand among the partial rows; kWhole: it has all segments,
+  // and replaces its queries by their context.
+  size_t partial = kWhole;
+};
+
+// Rows of one KV head of a slice whose results come in parts.
+struct MergeItem {
+  uint32_t slice, kv_head;
+  uint32_t first, rows;
+  // Partial rows where each begins, in order of segments. Only the first may be of
+  // several segments: folded into nothing, it stays what it is.
+  std::vector<size_t> parts;
 };
 
 // Whether some position from `first_position` on that reaches `segment` may
@@ -52,12 +63,10 @@ struct Step {
   std::vector<kv::BlockId> fresh_blocks;
 
   std::vector<AttentionItem> attention;  // costliest first
-  // Every slice is one token and every KV head of it one item (or, split by
-  // segments, one last item): the item itself appends that head's K and V.
+  // Every slice is one token, and one item has the last segment of each KV head
+  // of it: that item itself appends the head's K and V.
   bool items_append = false;
-  // Non-empty when attention is split by segments: items whose partial rows,
-  // [parts, rows], are to be folded.
-  std::vector<AttentionItem> merges;
+  std::vector<MergeItem> merges;
   size_t partial_rows = 0;
 };
 

@@ -165,6 +165,47 @@ TEST_P(BitIdentityTest, BatchesOfDecodingAndPrefillingSequences) {
   }
 }
 
+// Choices of one request: the same blocks up to where they part.
+TEST_P(BitIdentityTest, SequencesThatShareBlocksAndThoseThatDoNot) {
+  constexpr uint32_t kPrompt = 780, kWhole = 768, kApart = 7;
+  for (uint32_t threads : {2u, 1u}) {
+    if (slow() && threads > 1) continue;
+    LoadOptions longer = options(threads);
+    longer.context_tokens = 1024;
+    ModelRunner runner("embedded", longer, 1024);
+    ASSERT_TRUE(runner.ok());
+    const uint32_t width = runner.vocabulary();
+    // One thread with many: they share an item of all three segments.
+    const uint32_t count = threads == 1 ? 30 : 5;
+    const auto prompt = RandomTokens(kPrompt, width, 3);
+    TestSequence trunk = runner.NewSequence(kPrompt + kApart + 1);
+    runner.Feed(trunk, prompt, 512, LogitRows::kNone);
+    std::vector<TestSequence> forks;
+    std::vector<std::vector<TokenId>> next;
+    for (uint32_t i = 0; i < count; ++i) {
+      TestSequence fork = runner.NewSequence(kPrompt + kApart + 1);
+      std::copy_n(trunk.blocks.begin(), kWhole / kv::kBlockTokens, fork.blocks.begin());
+      fork.length = kWhole;
+      runner.Feed(fork, std::span(prompt).subspan(kWhole), 512, LogitRows::kNone);
+      runner.Feed(fork, RandomTokens(i % 3, width, 20 + i), 1, LogitRows::kNone);
+      forks.push_back(fork);
+      next.push_back(RandomTokens(1, width, 40 + i));
+    }
+    std::vector<Slice> slices;
+    for (uint32_t i = 0; i < count; ++i) {
+      slices.push_back({next[i], forks[i].length, forks[i].blocks, LogitRows::kLast});
+    }
+    std::vector<float> together(size_t{count} * width);
+    ASSERT_TRUE(runner.model().Forward(slices, runner.arena(), together, nullptr).ok());
+    for (uint32_t i = 0; i < count; ++i) {
+      std::vector<float> alone(width);
+      ASSERT_TRUE(runner.model().Forward({&slices[i], 1}, runner.arena(), alone, nullptr).ok());
+      EXPECT_TRUE(SameBits(alone, std::span(together).subspan(i * width, width)))
+          << "fork " << i << ", threads " << threads;
+    }
+  }
+}
+
 TEST_P(BitIdentityTest, StaleNanInReusedBlocksIsNeverRead) {
   ModelRunner runner("embedded", options(1));
   ASSERT_TRUE(runner.ok());

@@ -77,58 +77,150 @@ TEST(PlanStep, ChunksShareTilesEvenlyOverThreads) {
   }
 }
 
-// (slice, kv head, row, segment) -> how often an item covers it.
-std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> Coverage(const Step& step) {
+// (slice, kv head, row, segment) -> how often an item covers it. `group`: query
+// heads of a KV head.
+std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> Coverage(const Step& step,
+                                                                           uint32_t group) {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>, int> seen;
   for (const AttentionItem& item : step.attention) {
-    for (uint32_t row = item.first; row < item.first + item.rows; ++row) {
+    for (uint32_t i = item.first; i < item.first + item.rows; ++i) {
+      uint32_t slice = item.slice, row = i;
+      while (row >= step.slices[slice].tokens.size() * group) {  // of the next slice
+        row -= static_cast<uint32_t>(step.slices[slice].tokens.size()) * group;
+        ++slice;
+      }
       for (uint32_t s = item.segment_begin; s < item.segment_end; ++s) {
-        ++seen[{item.slice, item.kv_head, row, s}];
+        ++seen[{slice, item.kv_head, row, s}];
       }
     }
   }
   return seen;
 }
 
-TEST(PlanStep, AttentionCoversEveryRowHeadAndVisibleSegmentOnce) {
-  const checkpoint::ModelConfig config = Config();
+// Every row of every head has each segment up to its own position once.
+void ExpectCovered(const Step& step, const checkpoint::ModelConfig& config) {
   const uint32_t group = config.heads / config.kv_heads;
-  const Input decode(1500, 1), prefill(200, 100), short_one(0, 5);
+  const auto seen = Coverage(step, group);
+  for (uint32_t s = 0; s < step.slices.size(); ++s) {
+    for (uint32_t i = 0; i < step.slices[s].tokens.size() * group; ++i) {
+      const uint32_t position = step.slices[s].first_position + i / group;
+      for (uint32_t h = 0; h < config.kv_heads; ++h) {
+        for (uint32_t segment = 0; segment <= position / 256; ++segment) {
+          ASSERT_EQ(seen.count({s, h, i, segment}), 1u);
+        }
+      }
+    }
+  }
+  for (const auto& [key, count] : seen) ASSERT_EQ(count, 1);
+}
+
+// What merges fold: every partial row once, and of several segments first alone.
+void ExpectFolded(const Step& step) {
+  std::map<size_t, uint32_t> segments;  // by partial row
+  for (const AttentionItem& item : step.attention) {
+    if (item.partial == AttentionItem::kWhole) continue;
+    for (uint32_t r = 0; r < item.rows; ++r) {
+      const bool fresh =
+          segments.emplace(item.partial + r, item.segment_end - item.segment_begin).second;
+      ASSERT_TRUE(fresh);
+    }
+  }
+  ASSERT_EQ(segments.size(), step.partial_rows);
+  for (const MergeItem& merge : step.merges) {
+    for (size_t i = 0; i < merge.parts.size(); ++i) {
+      for (uint32_t r = 0; r < merge.rows; ++r) {
+        const auto found = segments.find(merge.parts[i] + r);
+        ASSERT_TRUE(found != segments.end());
+        if (i > 0) {
+          ASSERT_EQ(found->second, 1u);
+        }
+        segments.erase(found);
+      }
+    }
+  }
+  EXPECT_TRUE(segments.empty());
+}
+
+TEST(PlanStep, AttentionCoversEveryRowHeadAndVisibleSegmentOnce) {
+  const Input decode(1500, 1), prefill(200, 100, 100), short_one(0, 5, 200);
   for (const std::vector<Slice>& slices : {std::vector<Slice>{decode.slice()},
                                            {prefill.slice()},
                                            {short_one.slice()},
                                            {decode.slice(), prefill.slice(), short_one.slice()}}) {
     for (uint32_t threads : {1u, 2u, 8u}) {
-      const auto step = PlanStep(slices, config, kMaxTokens, threads);
+      const auto step = PlanStep(slices, Config(), kMaxTokens, threads);
       ASSERT_TRUE(step.ok());
-      const auto seen = Coverage(*step);
-      for (uint32_t s = 0; s < slices.size(); ++s) {
-        for (uint32_t i = 0; i < slices[s].tokens.size() * group; ++i) {
-          const uint32_t position = slices[s].first_position + i / group;
-          for (uint32_t h = 0; h < config.kv_heads; ++h) {
-            for (uint32_t segment = 0; segment <= position / 256; ++segment) {
-              ASSERT_EQ(seen.count({s, h, i, segment}), 1u);
-            }
-          }
-        }
-      }
-      for (const auto& [key, count] : seen) ASSERT_EQ(count, 1);
+      ExpectCovered(*step, Config());
+      ExpectFolded(*step);
     }
   }
 }
 
-TEST(PlanStep, SplitsALoneLongContextOverThreadsWithDistinctPartialRows) {
+TEST(PlanStep, SplitsALoneLongContextOverThreads) {
   const Input decode(2000, 1);
   const std::vector<Slice> slices = {decode.slice()};
   const auto step = PlanStep(slices, Config(), kMaxTokens, 2);
   ASSERT_TRUE(step.ok());
   EXPECT_EQ(step->attention.size(), 2u * 8);  // KV heads x segments
   EXPECT_EQ(step->merges.size(), 2u);
-  std::set<size_t> partial;
-  for (const AttentionItem& item : step->attention) {
-    for (uint32_t r = 0; r < item.rows; ++r) EXPECT_TRUE(partial.insert(item.partial + r).second);
+  ExpectFolded(*step);
+}
+
+// `count` slices of one token whose first `shared` blocks are those of the first,
+// at positions one apart.
+std::vector<Input> Forks(uint32_t position, uint32_t count, uint32_t shared) {
+  std::vector<Input> forks;
+  for (uint32_t i = 0; i < count; ++i) {
+    Input& fork = forks.emplace_back(position + i, 1, 1000 * i);
+    std::copy_n(forks.front().blocks.begin(), shared, fork.blocks.begin());
   }
-  EXPECT_EQ(partial.size(), step->partial_rows);
+  return forks;
+}
+
+uint32_t TilesOfSegment(const Step& step, uint32_t segment) {
+  uint32_t tiles = 0;
+  for (const AttentionItem& item : step.attention) {
+    if (item.segment_begin <= segment && segment < item.segment_end) ++tiles;
+  }
+  return tiles;
+}
+
+TEST(PlanStep, SlicesThatShareBlocksReadThemTogether) {
+  const Input other(700, 1, 90000);
+  for (uint32_t threads : {1u, 2u, 8u}) {
+    for (uint32_t count : {2u, 8u, 40u}) {
+      const auto forks = Forks(1020, count, 25);  // 3 segments and one block
+      std::vector<Slice> slices = {other.slice()};
+      for (const Input& fork : forks) slices.push_back(fork.slice());
+      slices.push_back(other.slice());
+      const auto step = PlanStep(slices, Config(), kMaxTokens, threads);
+      ASSERT_TRUE(step.ok());
+      ExpectCovered(*step, Config());
+      ExpectFolded(*step);
+      const uint32_t chunks = (count * 3 + 47) / 48, heads = 2, others = 2 * heads;
+      EXPECT_EQ(TilesOfSegment(*step, 0), heads * chunks + others) << count << " forks";
+      EXPECT_EQ(TilesOfSegment(*step, 3), heads * count) << count << " forks";
+    }
+  }
+}
+
+TEST(PlanStep, SlicesThatShareLessThanASegmentReadItAlone) {
+  const auto forks = Forks(600, 3, 7);
+  const std::vector<Slice> slices = {forks[0].slice(), forks[1].slice(), forks[2].slice()};
+  const auto step = PlanStep(slices, Config(), kMaxTokens, 1);
+  ASSERT_TRUE(step.ok());
+  ExpectCovered(*step, Config());
+  EXPECT_TRUE(step->merges.empty());
+}
+
+// What they share is whole for each: a segment that one of them is still in is not.
+TEST(PlanStep, ASegmentThatIsNotFullIsNotShared) {
+  const auto forks = Forks(500, 2, 16);  // both segments, in the same blocks
+  const std::vector<Slice> slices = {forks[0].slice(), forks[1].slice()};
+  const auto step = PlanStep(slices, Config(), kMaxTokens, 1);
+  ASSERT_TRUE(step.ok());
+  EXPECT_EQ(TilesOfSegment(*step, 0), 2u);
+  EXPECT_EQ(TilesOfSegment(*step, 1), 2u * 2);
 }
 
 TEST(PlanStep, RefusesWhatModelForwardDoesNotAllow) {
