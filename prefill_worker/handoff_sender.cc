@@ -102,6 +102,7 @@ void HandoffSender::BlocksReady(engine::SequenceRef ref, uint32_t first_block,
   const TransferPtr transfer = Find(ref);
   if (transfer == nullptr) return;
   const kv::KvArena& arena = engine_->arena();
+  arena.BeforeHostReads(blocks);
   const std::vector<transport::PutRange> ranges = PlanPuts(
       arena.layout(), first_block, first_block + static_cast<uint32_t>(blocks.size()), kPutBytes);
   {

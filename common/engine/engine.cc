@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Mo
   BATON_RETURN_IF_ERROR(CheckOptions(options, *model));
   BATON_ASSIGN_OR_RETURN(kv::KvArena arena,
                          kv::KvArena::Create(model->kv_layout(), options.kv_blocks));
+  BATON_RETURN_IF_ERROR(model->Attach(arena));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<sched::Policy> policy, sched::MakePolicy(options.policy));
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kv::SwapArea> swap,
                          kv::SwapArea::Create(model->kv_layout(), options.swap_bytes));

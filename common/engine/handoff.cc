@@ -92,6 +92,8 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   }
   Sequence& sequence = *found;
   sequence.writing = false;
+  arena_->AfterHostWrites(std::span(sequence.blocks)
+                              .subspan(sequence.pin_begin, sequence.pin_end - sequence.pin_begin));
   Unpin(sequence);
   if (sequence.state == State::kEnding) {
     accepted(absl::NotFoundError(

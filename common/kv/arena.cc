@@ -91,10 +91,12 @@ KvArena& KvArena::operator=(KvArena&& other) noexcept {
   std::swap(mapped_bytes_, other.mapped_bytes_);
   std::swap(block_bytes_, other.block_bytes_);
   std::swap(layer_bytes_, other.layer_bytes_);
+  std::swap(mirror_, other.mirror_);
   return *this;
 }
 
 void KvArena::CopyBlock(BlockId from, BlockId to) const {
+  if (mirror_ != nullptr) return mirror_->Copy(*this, from, to);
   std::memcpy(Layer(to, 0), Layer(from, 0), block_bytes_);
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "common/kv/block_mirror.h"
 #include "common/kv/block_pool.h"
 #include "common/kv/layout.h"
 
@@ -39,6 +40,18 @@ class KvArena final {
     return {Layer(block, layer), layer_bytes_};
   }
 
+  // For models that keep blocks elsewhere (BlockMirror); outlives the arena's
+  // use. Without one the next two do nothing.
+  void SetMirror(BlockMirror* mirror) { mirror_ = mirror; }
+  // On the model's thread: before bytes of the blocks are read through Layer,
+  // and after they were written so (also by another thread).
+  void BeforeHostReads(std::span<const BlockId> blocks) const {
+    if (mirror_ != nullptr) mirror_->BeforeHostReads(*this, blocks);
+  }
+  void AfterHostWrites(std::span<const BlockId> blocks) const {
+    if (mirror_ != nullptr) mirror_->AfterHostWrites(blocks);
+  }
+
   // Copies all layers of `from` to `to`: what copy-on-write is made of.
   // REQUIRES: the caller may read the one and write the other.
   void CopyBlock(BlockId from, BlockId to) const;
@@ -57,6 +70,7 @@ class KvArena final {
   size_t mapped_bytes_ = 0;
   size_t block_bytes_ = 0;
   size_t layer_bytes_ = 0;
+  BlockMirror* mirror_ = nullptr;
 };
 
 }  // namespace baton::kv

@@ -174,6 +174,7 @@ void BlockFile::Put(const prefix::Hash128& hash, std::span<const TokenId> prefix
   next_ = (slot + 1) % slots_;
   Forget(slot);
   const std::span<std::byte> payload = Payload(slot);
+  arena.BeforeHostReads({&block, 1});
   std::memcpy(payload.data(), arena.Layer(block, 0), payload.size());
   Slot& head = *At(slot);
   head = {.head_checksum = 0,
@@ -199,6 +200,7 @@ bool BlockFile::Load(const prefix::Hash128& hash, std::span<const TokenId> prefi
   const uint32_t slot = by_hash_.at(hash);
   const std::span<const std::byte> payload = Payload(slot);
   std::memcpy(arena.Layer(block, 0), payload.data(), payload.size());
+  arena.AfterHostWrites({&block, 1});
   // Of the copy: what is used is what was checked.
   if (Crc32c({arena.Layer(block, 0), payload.size()}) != At(slot)->payload_checksum) {
     Forget(slot);

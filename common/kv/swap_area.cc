@@ -30,6 +30,7 @@ absl::StatusOr<std::unique_ptr<SwapArea>> SwapArea::Create(const KvLayout& layou
 std::vector<BlockId> SwapArea::Save(const KvArena& arena, std::span<const BlockId> blocks) {
   auto saved = pool_.Allocate(static_cast<uint32_t>(blocks.size()), Owner::kRequest);
   assert(saved.ok());
+  arena.BeforeHostReads(blocks);
   for (size_t i = 0; i < blocks.size(); ++i) CopyBlock(arena, blocks[i], arena_, (*saved)[i]);
   return *std::move(saved);
 }
@@ -38,6 +39,7 @@ void SwapArea::Restore(const KvArena& arena, std::span<const BlockId> saved,
                        std::span<const BlockId> blocks) const {
   assert(saved.size() == blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) CopyBlock(arena_, saved[i], arena, blocks[i]);
+  arena.AfterHostWrites(blocks);
 }
 
 void SwapArea::Drop(std::span<const BlockId> saved) {

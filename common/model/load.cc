@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/kv/memory_budget.h"
 #include "common/model/compute_plan.h"
+#include "common/model/model_facts.h"
 #include "common/model/packed_model.h"
 #include "common/model/thread_pool.h"
 #include "common/model/transformer.h"
@@ -46,51 +47,20 @@ absl::Status CheckMemory(const checkpoint::ModelConfig& config, const ComputePla
       plan.precision == kernels::Precision::kExact ? ", or precision fast" : ""));
 }
 
-uint64_t Parameters(const checkpoint::ModelWeights& weights) {
-  const auto elements = [](const checkpoint::LinearView& view) {
-    return view.rows * (view.tensor->shape[1] + (view.bias != nullptr ? 1 : 0));
-  };
-  const uint64_t hidden = weights.embedding->shape[1];
-  uint64_t count = weights.embedding->shape[0] * hidden + hidden;  // with the final norm
-  if (weights.head.tensor != weights.embedding) count += elements(weights.head);
-  for (const checkpoint::LayerWeights& layer : weights.layers) {
-    count += 2 * hidden;
-    for (const auto* view : {&layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.gate,
-                             &layer.up, &layer.down}) {
-      count += elements(*view);
-    }
-  }
-  return count;
-}
-
-ModelInfo Describe(const checkpoint::ModelConfig& config, const ComputePlan& plan,
-                   const checkpoint::ModelWeights& weights, WeightChoice choice,
-                   uint64_t weight_bytes, uint32_t usable_vocabulary, uint32_t threads) {
+ModelInfo Describe(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config,
+                   const ComputePlan& plan, const checkpoint::ModelWeights& weights,
+                   WeightChoice choice, uint64_t weight_bytes, uint32_t threads) {
   const std::string chosen = choice == WeightChoice::kStored
                                  ? ""
                                  : absl::StrCat(" ", std::string(WeightChoiceName(choice)));
-  return {.name = config.name,
-          .architecture = config.architecture,
-          .vocabulary_size = config.vocabulary,
-          .context_tokens = config.context,
-          .usable_vocabulary = usable_vocabulary,
-          .end_tokens = config.end_tokens,
-          .parameters = Parameters(weights),
-          .weight_bytes = weight_bytes,
-          .compute = absl::StrCat(std::string(plan.backend->name()),
-                                  plan.precision == kernels::Precision::kExact ? " exact" : " fast",
-                                  chosen),
-          .threads = threads,
-          .windows = true};
-}
-
-// Rows of the head beyond the tokenizer's ids are padding. Without a tokenizer,
-// or with one of an unknown kind, every id is taken as real.
-uint32_t UsableVocabulary(const checkpoint::Checkpoint& checkpoint) {
-  const uint32_t rows = checkpoint.config().vocabulary;
-  const auto tokenizer = checkpoint.LoadTokenizer();
-  if (!tokenizer.ok() || *tokenizer == nullptr) return rows;
-  return std::min(rows, (*tokenizer)->size());
+  ModelInfo info = FactsOf(checkpoint, weights, config);
+  info.weight_bytes = weight_bytes;
+  info.compute =
+      absl::StrCat(std::string(plan.backend->name()),
+                   plan.precision == kernels::Precision::kExact ? " exact" : " fast", chosen);
+  info.threads = threads;
+  info.windows = true;
+  return info;
 }
 
 }  // namespace
@@ -117,8 +87,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   auto pool = std::make_unique<ThreadPool>(threads);
   PackedModel packed =
       PackModel(checkpoint, weights, *plan.backend, plan.precision, options.cache, *pool);
-  ModelInfo info = Describe(config, plan, weights, options.weights, packed.bytes,
-                            UsableVocabulary(checkpoint), threads);
+  ModelInfo info =
+      Describe(checkpoint, config, plan, weights, options.weights, packed.bytes, threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
                                        options.max_step_tokens, std::move(pool), options.cores,
                                        options.profile);

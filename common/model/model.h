@@ -69,6 +69,10 @@ class Model {
   // Most tokens of one step, over all slices.
   virtual uint32_t max_step_tokens() const = 0;
 
+  // The arena of all Forwards to come, before the first; for models that keep
+  // blocks elsewhere (kv::BlockMirror). RESOURCE_EXHAUSTED: not so many.
+  virtual absl::Status Attach(kv::KvArena& /*arena*/) { return absl::OkStatus(); }
+
   // Computes every slice: reads KV of earlier positions, writes that of the
   // slice's own, and puts one row of logits per wanted row, in slice order,
   // into `logits` [rows, vocabulary_size].

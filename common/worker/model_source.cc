@@ -7,6 +7,7 @@
 #include "common/cores/core_share.h"
 #include "common/kv/layout.h"
 #include "common/model/fake/fake_model.h"
+#include "common/model/gpu/gpu_model.h"
 #include "common/model/load.h"
 
 namespace baton::worker {
@@ -41,6 +42,8 @@ std::shared_ptr<cores::CoreShare> ShareCores(const Options& options) {
 absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
                                                         model::StepProfile* profile) {
   if (options.model == "fake") return MakeFake(options);
+  BATON_ASSIGN_OR_RETURN(const model::gpu::DeviceName device,
+                         model::gpu::ParseDevice(options.device));
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::OpenCheckpoint(options.model));
   model::LoadOptions load;
   load.precision =
@@ -51,6 +54,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
   load.profile = profile;
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
+  if (!device.cpu) return model::gpu::LoadGpuModel(*checkpoint, load, device);
   load.cores = ShareCores(options);
   load.cache.folder = model::PackedCacheFolder(options.packed_cache);
   load.cache.limit_bytes = uint64_t{options.packed_cache_gib} << 30;

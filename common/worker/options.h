@@ -36,6 +36,7 @@ struct Options {
   std::string weights = "stored";
   std::string kv_dtype = "auto";
   std::string isa = "auto";
+  std::string device = "cpu";
   uint32_t threads = 0;  // 0: what affinity and cgroup quota allow
   std::string share_cores = "auto";
   std::string packed_cache;  // folder, "off", or empty for the default

@@ -5,7 +5,8 @@
 nvcc: for sm_80, 86, 89 and 90a, any warning is an error, so is a spilled register or a byte of
 local memory. Registers, shared memory, blocks per multiprocessor and the tensor-core and copy
 instructions of each kernel must be those of kernel_resources.txt when the compiler is the one that
-made the table; other versions only report. hipcc: gfx90a and gfx1030. A compiler that is not
+made the table; other versions only report. The objects are linked to the plugin libbaton_cuda.so
+(--plugin keeps it). hipcc: gfx90a and gfx1030. A compiler that is not
 installed is skipped with a sentence; exit code 77 when none of the two is there.
 """
 import argparse
@@ -20,6 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SOURCES = sorted((ROOT / "kernels" / "cuda").glob("*.cu"))
+RUNTIME = ROOT / "kernels" / "cuda" / "runtime" / "cuda_table.cu"
 TABLE = pathlib.Path(__file__).with_name("kernel_resources.txt")
 ARCHS = ["80", "86", "89", "90a"]
 HIP_ARCHS = ["gfx90a", "gfx1030"]
@@ -46,14 +48,35 @@ def compile_cuda(nvcc: str, source: pathlib.Path, folder: pathlib.Path) -> tuple
     keep.mkdir()
     command = [nvcc, "-std=c++20", "-O3", "-ccbin", "g++", f"-I{ROOT}", "--keep", "--keep-dir", keep,
                "-Werror", "all-warnings", "-Xptxas", "-v,-warn-spills,-warn-lmem-usage",
-               "-Xcompiler", "-Wall,-Wextra", "-c", source, "-o", keep / "out.o"]
+               "-Xcompiler", "-Wall,-Wextra,-fPIC,-fvisibility=hidden", "-c", source, "-o", keep / "out.o"]
     for arch in ARCHS:
         command += ["-gencode", f"arch=compute_{arch},code=sm_{arch}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{source.name}: nvcc failed\n{done.stdout}{done.stderr}")
+    if source == RUNTIME:
+        return "", ""
     ptx = [path for path in keep.glob("*.ptx") if re.search(r"compute_80|sm_80", path.name)]
     return done.stderr + done.stdout, ptx[0].read_text()
+
+
+def link(nvcc: str, folder: pathlib.Path, plugin: pathlib.Path) -> None:
+    """The plugin, with the CUDA runtime inside and nothing undefined but the C library."""
+    home = pathlib.Path(nvcc).resolve().parent.parent
+    runtime = next(iter(sorted(home.glob("**/libcudart_static.a"))), None)
+    if runtime is None:
+        raise RuntimeError(f"no libcudart_static.a below {home}")
+    objects = sorted(folder.glob("*/out.o"))
+    plugin.parent.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["g++", "-shared", "-Wl,--no-undefined", "-Wl,--exclude-libs,ALL", *objects, runtime,
+                           "-lpthread", "-ldl", "-lrt", "-o", plugin], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{plugin.name} does not link\n{done.stderr}")
+    needed = subprocess.run(["readelf", "-d", plugin], capture_output=True, text=True, check=True).stdout
+    for library in re.findall(r"NEEDED.*\[(.*)\]", needed):
+        if not re.match(r"(libc|libm|libstdc\+\+|libgcc_s|libpthread|libdl|librt|ld-linux-[\w-]+)\.so", library):
+            raise RuntimeError(f"{plugin.name} needs {library}")
+    print(f"{plugin.name}: {plugin.stat().st_size >> 10} KiB")
 
 
 def readable(mangled: str) -> str:
@@ -157,13 +180,14 @@ def compare(rows: list[str], version: str) -> bool:
     return False
 
 
-def run_cuda(nvcc: str, update: bool) -> bool:
+def run_cuda(nvcc: str, update: bool, plugin: pathlib.Path | None) -> bool:
     version = nvcc_version(nvcc)
     rows = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_cuda, nvcc, source, pathlib.Path(folder)) for source in SOURCES]
+        jobs = [pool.submit(compile_cuda, nvcc, source, pathlib.Path(folder)) for source in [RUNTIME, *SOURCES]]
         for job in jobs:
             rows += rows_of(*job.result())
+        link(nvcc, pathlib.Path(folder), plugin or pathlib.Path(folder) / "libbaton_cuda.so")
     rows.sort()
     check_floors(rows)
     if update:
@@ -194,6 +218,8 @@ def run_hip(hipcc: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--update", action="store_true", help="write kernel_resources.txt")
+    parser.add_argument("--plugin", type=pathlib.Path, help="where to put libbaton_cuda.so")
+    parser.add_argument("--skip-hip", action="store_true", help="NVIDIA alone")
     arguments = parser.parse_args()
     nvcc, hipcc = find("nvcc", "/usr/local/cuda/bin"), find("hipcc", "/opt/rocm/bin")
     passed = True
@@ -201,8 +227,10 @@ def main() -> int:
         if nvcc is None:
             print("skipped: nvcc is not installed (CUDA 12 or later compiles the kernels for NVIDIA GPUs)")
         else:
-            passed = run_cuda(nvcc, arguments.update)
-        if hipcc is None:
+            passed = run_cuda(nvcc, arguments.update, arguments.plugin)
+        if arguments.skip_hip:
+            hipcc = None
+        elif hipcc is None:
             print("skipped: hipcc is not installed (Debian's package hipcc compiles the kernels for AMD GPUs)")
         else:
             passed = run_hip(hipcc) and passed

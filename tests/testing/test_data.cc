@@ -41,4 +41,9 @@ std::string DemoModel() { return CachedModel("SmolLM2-135M-Instruct.Q4_1.gguf");
 
 std::string QwenModel() { return CachedModel("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf"); }
 
+std::string TestDevice() {
+  const char* device = getenv("BATON_TEST_DEVICE");
+  return device == nullptr ? "emulated" : device;
+}
+
 }  // namespace baton::testing

@@ -22,6 +22,9 @@ std::string DemoModel();
 // Qwen2.5-Coder-1.5B-Instruct as Q4_K_M, if somebody has put it there.
 std::string QwenModel();
 
+// What --device the tests of GPU models use: $BATON_TEST_DEVICE, or "emulated".
+std::string TestDevice();
+
 }  // namespace baton::testing
 
 // Skips the test when a model is absent that nothing here fetches.

@@ -12,13 +12,20 @@
 
 namespace baton::model {
 
-ModelRunner::ModelRunner(const std::string& path, const LoadOptions& options, uint32_t blocks) {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Model>> Load(const std::string& path, const LoadOptions& options) {
   auto checkpoint = checkpoint::OpenCheckpoint(path);
-  if (!checkpoint.ok()) {
-    ADD_FAILURE() << checkpoint.status();
-    return;
-  }
-  auto model = LoadModel(**checkpoint, options);
+  if (!checkpoint.ok()) return checkpoint.status();
+  return LoadModel(**checkpoint, options);
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const std::string& path, const LoadOptions& options, uint32_t blocks)
+    : ModelRunner(Load(path, options), blocks) {}
+
+ModelRunner::ModelRunner(absl::StatusOr<std::unique_ptr<Model>> model, uint32_t blocks) {
   if (!model.ok()) {
     ADD_FAILURE() << model.status();
     return;
@@ -28,8 +35,12 @@ ModelRunner::ModelRunner(const std::string& path, const LoadOptions& options, ui
     ADD_FAILURE() << arena.status();
     return;
   }
-  model_ = *std::move(model);
   arena_ = std::make_unique<kv::KvArena>(*std::move(arena));
+  if (const absl::Status attached = (*model)->Attach(*arena_); !attached.ok()) {
+    ADD_FAILURE() << attached;
+    return;
+  }
+  model_ = *std::move(model);
 }
 
 TestSequence ModelRunner::NewSequence(uint32_t tokens, unsigned order_seed) {

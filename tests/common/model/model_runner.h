@@ -23,6 +23,7 @@ class ModelRunner {
  public:
   // Fails the test and leaves the runner unusable when loading fails.
   ModelRunner(const std::string& path, const LoadOptions& options, uint32_t blocks = 64);
+  ModelRunner(absl::StatusOr<std::unique_ptr<Model>> model, uint32_t blocks);
 
   bool ok() const { return model_ != nullptr; }
   Model& model() { return *model_; }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/gpu/gpu_model.h"
+
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+
+namespace baton::model::gpu {
+namespace {
+
+size_t Floats(size_t count) { return count * sizeof(float); }
+
+}  // namespace
+
+GpuModel::GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig& config,
+                   Weights weights, ModelInfo info, kv::KvLayout layout, uint32_t max_step_tokens)
+    : device_(std::move(device)),
+      config_(config),
+      weights_(std::move(weights)),
+      info_(std::move(info)),
+      layout_(std::move(layout)),
+      max_step_tokens_(max_step_tokens) {}
+
+absl::Status GpuModel::Attach(kv::KvArena& arena) {
+  device_->table().bind_thread();
+  BATON_ASSIGN_OR_RETURN(blocks_, BlockStore::Create(arena, *device_));
+  arena.SetMirror(blocks_.get());
+  return absl::OkStatus();
+}
+
+absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena& arena,
+                               std::span<float> logits, const LayerDone& layer_done) {
+  if (blocks_ == nullptr) return absl::FailedPreconditionError("no arena is attached to the model");
+  BATON_ASSIGN_OR_RETURN(const Step step, PlanStep(slices, config_, max_step_tokens_, 1));
+  if (logits.size() != step.logit_rows.size() * config_.vocabulary) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),
+                        step.logit_rows.size(), config_.vocabulary));
+  }
+  for (const Slice& slice : slices) {
+    if (slice.window.limited()) return absl::InvalidArgumentError("a GPU computes no windows yet");
+  }
+  const StepPlan plan = PlanGpuStep(step, config_.heads / config_.kv_heads);
+  const auto rows = static_cast<uint32_t>(step.rows.size());
+  const dev::DeviceTable& table = device_->table();
+  table.bind_thread();
+  BATON_RETURN_IF_ERROR(Prepare(step, plan));
+  blocks_->BeforeStep(arena, plan.read, plan.written);
+  const Arrays arrays = Upload(step, plan);
+  if (!plan.fresh.empty()) {
+    table.zero_blocks({blocks_->data(), arrays.fresh, blocks_->block_bytes(),
+                       blocks_->block_bytes(), static_cast<uint32_t>(plan.fresh.size())},
+                      device_->stream());
+  }
+  table.embed({weights_.table_type, weights_.embedding.data(), arrays.tokens, x_.as<float>(), rows,
+               config_.hidden},
+              device_->stream());
+  for (uint32_t layer = 0; layer < config_.layers; ++layer) RunLayer(plan, arrays, rows, layer);
+  if (const auto count = static_cast<uint32_t>(step.logit_rows.size()); count > 0) {
+    Norm(weights_.final_norm, arrays.logit_rows, count);
+    Multiply(weights_.head, dev::Epilogue::kStore, normed_, logits_.data(), config_.vocabulary,
+             count);
+    table.copy_out(logits.data(), logits_.data(), logits.size_bytes(), device_->stream());
+  }
+  BATON_RETURN_IF_ERROR(device_->Finish());
+  for (uint32_t layer = 0; layer_done && layer < config_.layers; ++layer) layer_done(layer);
+  return absl::OkStatus();
+}
+
+absl::Status GpuModel::Grow(Buffer& buffer, size_t bytes, const std::string& purpose) {
+  if (buffer.bytes() >= bytes) return absl::OkStatus();
+  buffer = Buffer();
+  BATON_ASSIGN_OR_RETURN(buffer, device_->Allocate(bytes, purpose));
+  return absl::OkStatus();
+}
+
+absl::Status GpuModel::Prepare(const Step& step, const StepPlan& plan) {
+  const size_t rows = step.rows.size();
+  const uint32_t heads = config_.heads * config_.head_dim;
+  const uint32_t qkv = heads + 2 * config_.kv_heads * config_.head_dim;
+  const auto count = static_cast<uint32_t>(rows);
+  const size_t parts = plan.decode_rows.size() * config_.heads * plan.decode_segments;
+  const std::string purpose = absl::StrFormat("a step of %u tokens", rows);
+  BATON_RETURN_IF_ERROR(upload_.Begin(*device_, plan.bytes()));
+  const std::pair<Buffer*, size_t> buffers[] = {
+      {&x_, Floats(rows * config_.hidden)},
+      {&qkv_, Floats(rows * qkv)},
+      {&q_, rows * heads * sizeof(uint16_t)},
+      {&normed_, dev::ActivationBytes(count, config_.hidden)},
+      {&context_, dev::ActivationBytes(count, heads)},
+      {&ffn_, dev::ActivationBytes(count, config_.ffn)},
+      {&partial_out_, Floats(parts * config_.head_dim)},
+      {&partial_sums_, Floats(parts * 2)},
+      {&logits_, Floats(step.logit_rows.size() * config_.vocabulary)}};
+  for (const auto& buffer : buffers) {
+    BATON_RETURN_IF_ERROR(Grow(*buffer.first, buffer.second, purpose));
+  }
+  return absl::OkStatus();
+}
+
+GpuModel::Arrays GpuModel::Upload(const Step& step, const StepPlan& plan) {
+  std::vector<uint32_t> fresh;
+  for (const kv::BlockId block : plan.fresh) fresh.push_back(static_cast<uint32_t>(block));
+  Arrays arrays{};
+  arrays.tokens = upload_.Put<uint32_t>(plan.tokens);
+  arrays.positions = upload_.Put<int32_t>(plan.positions);
+  arrays.row_blocks = upload_.Put<uint32_t>(plan.row_blocks);
+  arrays.tables = upload_.Put<uint32_t>(plan.tables);
+  arrays.decode_rows = upload_.Put<uint32_t>(plan.decode_rows);
+  arrays.decode_positions = upload_.Put<int32_t>(plan.decode_positions);
+  arrays.items = upload_.Put<dev::PrefillItem>(plan.items);
+  arrays.fresh = upload_.Put<uint32_t>(fresh);
+  arrays.logit_rows = upload_.Put<uint32_t>(step.logit_rows);
+  upload_.Send(*device_);
+  return arrays;
+}
+
+dev::KvPool GpuModel::PoolOf(uint32_t layer) const {
+  return {layout_.type == kv::KvType::kInt8 ? dev::KvElement::kInt8 : dev::KvElement::kBf16,
+          blocks_->data(),
+          blocks_->block_bytes(),
+          layer * layout_.LayerBytes(),
+          layout_.kv_heads,
+          static_cast<uint32_t>(layout_.SliceBytes()),
+          layout_.head_dim};
+}
+
+void GpuModel::Norm(const Buffer& weight, const uint32_t* source, uint32_t rows) {
+  device_->table().rms_norm({x_.as<float>(), weight.as<float>(), source, normed_.data(), rows,
+                             config_.hidden, config_.norm_epsilon},
+                            device_->stream());
+}
+
+void GpuModel::Multiply(const Matrix& matrix, dev::Epilogue epilogue, const Buffer& in, void* out,
+                        uint32_t stride, uint32_t rows) {
+  const float* bias = matrix.bias.bytes() > 0 ? matrix.bias.as<float>() : nullptr;
+  device_->table().linear({matrix.format, epilogue, matrix.data.data(), in.data(), bias, out,
+                           stride, rows, matrix.outputs, matrix.inputs},
+                          device_->stream());
+}
+
+void GpuModel::RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t rows, uint32_t layer) {
+  const Layer& weights = weights_.layers[layer];
+  const uint32_t width = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
+  const dev::KvPool pool = PoolOf(layer);
+  Norm(weights.attention_norm, nullptr, rows);
+  for (const Matrix& part : weights.qkv) {
+    Multiply(part, dev::Epilogue::kStore, normed_, qkv_.as<float>() + part.column, width, rows);
+  }
+  dev::QkvTask qkv{};
+  qkv.qkv = qkv_.as<float>();
+  qkv.angles = weights_.angles.as<float>();
+  qkv.sines_at = weights_.sines_at;
+  qkv.positions = arrays.positions;
+  qkv.blocks = arrays.row_blocks;
+  qkv.q = q_.data();
+  qkv.pool = pool;
+  qkv.pairs = config_.rope_style == checkpoint::RopeStyle::kHalves ? dev::RopePairs::kHalves
+                                                                   : dev::RopePairs::kAdjacent;
+  qkv.rows = rows;
+  qkv.heads = config_.heads;
+  qkv.rotary_dims = config_.rotary_dims;
+  qkv.scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
+  device_->table().rope_append(qkv, device_->stream());
+  Attend(plan, arrays, rows, pool);
+  Multiply(weights.attention_out, dev::Epilogue::kAdd, context_, x_.data(), config_.hidden, rows);
+  Norm(weights.ffn_norm, nullptr, rows);
+  Multiply(weights.gate_up, dev::Epilogue::kSwiGlu, normed_, ffn_.data(), 0, rows);
+  Multiply(weights.down, dev::Epilogue::kAdd, ffn_, x_.data(), config_.hidden, rows);
+}
+
+void GpuModel::Attend(const StepPlan& plan, const Arrays& arrays, uint32_t rows,
+                      const dev::KvPool& pool) {
+  const dev::DeviceTable& table = device_->table();
+  if (const auto sequences = static_cast<uint32_t>(plan.decode_rows.size()); sequences > 0) {
+    table.decode_attention(
+        {pool, q_.data(), arrays.decode_rows, arrays.decode_positions, arrays.tables,
+         partial_out_.as<float>(), partial_sums_.as<float>(), context_.data(), sequences, rows,
+         config_.heads, plan.table_stride, plan.decode_segments},
+        device_->stream());
+  }
+  if (const auto items = static_cast<uint32_t>(plan.items.size()); items > 0) {
+    table.prefill_attention({pool, q_.data(), arrays.items, arrays.tables, context_.data(), items,
+                             rows, config_.heads, plan.table_stride},
+                            device_->stream());
+  }
+}
+
+}  // namespace baton::model::gpu

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoder block of ChatGLM2/3, Llama and Qwen2 on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/model/gpu/block_store.h"
+#include "common/model/gpu/device.h"
+#include "common/model/gpu/step_plan.h"
+#include "common/model/gpu/step_upload.h"
+#include "common/model/gpu/weights.h"
+#include "common/model/load.h"
+#include "common/model/model.h"
+
+namespace baton::model::gpu {
+
+// As Transformer computes it; KV blocks live on the GPU (block_store.h).
+class GpuModel final : public Model {
+ public:
+  GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig& config, Weights weights,
+           ModelInfo info, kv::KvLayout layout, uint32_t max_step_tokens);
+
+  const ModelInfo& info() const override { return info_; }
+  const kv::KvLayout& kv_layout() const override { return layout_; }
+  uint32_t max_step_tokens() const override { return max_step_tokens_; }
+  // FAILED_PRECONDITION from Forward without it.
+  absl::Status Attach(kv::KvArena& arena) override;
+  absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
+                       std::span<float> logits, const LayerDone& layer_done) override;
+
+ private:
+  // A step's arrays on the device.
+  struct Arrays {
+    const uint32_t *tokens, *row_blocks, *tables, *decode_rows, *fresh, *logit_rows;
+    const int32_t *positions, *decode_positions;
+    const dev::PrefillItem* items;
+  };
+
+  absl::Status Prepare(const Step& step, const StepPlan& plan);
+  Arrays Upload(const Step& step, const StepPlan& plan);
+  void RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t rows, uint32_t layer);
+  void Attend(const StepPlan& plan, const Arrays& arrays, uint32_t rows, const dev::KvPool& pool);
+  void Norm(const Buffer& weight, const uint32_t* source, uint32_t rows);
+  void Multiply(const Matrix& matrix, dev::Epilogue epilogue, const Buffer& in, void* out,
+                uint32_t stride, uint32_t rows);
+  dev::KvPool PoolOf(uint32_t layer) const;
+  // Makes `buffer` hold at least `bytes`.
+  absl::Status Grow(Buffer& buffer, size_t bytes, const std::string& purpose);
+
+  const std::unique_ptr<Device> device_;
+  const checkpoint::ModelConfig config_;
+  const Weights weights_;
+  const ModelInfo info_;
+  const kv::KvLayout layout_;
+  const uint32_t max_step_tokens_;
+  std::unique_ptr<BlockStore> blocks_;
+  StepUpload upload_;
+  // float32: the residual, q k v side by side, attention's parts, logits.
+  // Activations (fragments.h): after a norm, the heads' context, after SwiGLU.
+  Buffer x_, qkv_, partial_out_, partial_sums_, logits_;
+  Buffer q_, normed_, context_, ffn_;
+};
+
+// From a checkpoint to a model on a device. Errors as LoadModel; UNAVAILABLE
+// when the device is not there; INVALID_ARGUMENT for --precision exact, KV as
+// f32, and sizes that the kernels do not take.
+absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint& checkpoint,
+                                                    const LoadOptions& options,
+                                                    const DeviceName& name);
+
+}  // namespace baton::model::gpu

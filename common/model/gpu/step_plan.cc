@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/model/gpu/step_plan.h"
+
+#include <algorithm>
+
+#include "common/model/gpu/step_upload.h"
+
+namespace baton::model::gpu {
+namespace {
+
+namespace dev = ::baton::gpu;
+
+uint32_t EndOf(const Slice& slice) {
+  return slice.first_position + static_cast<uint32_t>(slice.tokens.size());
+}
+
+void AddRows(const Step& step, StepPlan& plan) {
+  for (const StepRow& row : step.rows) {
+    plan.tokens.push_back(row.token);
+    plan.positions.push_back(static_cast<int32_t>(row.position));
+    const kv::BlockId block = step.slices[row.slice].blocks[row.position / kv::kBlockTokens];
+    plan.row_blocks.push_back(static_cast<uint32_t>(block));
+  }
+}
+
+void AddBlocks(const Slice& slice, StepPlan& plan) {
+  const uint32_t count = kv::BlocksForTokens(EndOf(slice));
+  for (uint32_t i = 0; i < count; ++i) {
+    plan.tables.push_back(static_cast<uint32_t>(slice.blocks[i]));
+    plan.read.push_back(slice.blocks[i]);
+  }
+  plan.tables.resize(plan.tables.size() + plan.table_stride - count);
+  const uint32_t first = slice.first_position / kv::kBlockTokens;
+  for (uint32_t i = first; i < count; ++i) plan.written.push_back(slice.blocks[i]);
+}
+
+void AddItems(const Slice& slice, uint32_t first_row, uint32_t table, uint32_t group,
+              StepPlan& plan) {
+  const auto packed = static_cast<uint32_t>(slice.tokens.size()) * group;
+  for (uint32_t first = 0; first < packed; first += dev::kPrefillRows) {
+    plan.items.push_back({first_row, first, std::min(dev::kPrefillRows, packed - first),
+                          slice.first_position, table});
+  }
+}
+
+}  // namespace
+
+size_t StepPlan::bytes() const {
+  const size_t words = tokens.size() + positions.size() + row_blocks.size() + tables.size() +
+                       decode_rows.size() + decode_positions.size() + fresh.size();
+  constexpr size_t kArrays = 9;  // with the rows of logits, of which there are no more than rows
+  return (words + tokens.size()) * sizeof(uint32_t) + items.size() * sizeof(dev::PrefillItem) +
+         kArrays * StepUpload::kAlignment;
+}
+
+StepPlan PlanGpuStep(const Step& step, uint32_t group) {
+  StepPlan plan;
+  AddRows(step, plan);
+  plan.fresh = step.fresh_blocks;
+  for (const Slice& slice : step.slices) {
+    plan.table_stride = std::max(plan.table_stride, kv::BlocksForTokens(EndOf(slice)));
+  }
+  uint32_t table = 0;
+  for (const bool decoding : {true, false}) {
+    for (uint32_t s = 0; s < step.slices.size(); ++s) {
+      const Slice& slice = step.slices[s];
+      if ((slice.tokens.size() == 1) != decoding) continue;
+      AddBlocks(slice, plan);
+      if (decoding) {
+        plan.decode_rows.push_back(step.first_row[s]);
+        plan.decode_positions.push_back(static_cast<int32_t>(slice.first_position));
+        plan.decode_segments =
+            std::max(plan.decode_segments, slice.first_position / dev::kSegmentTokens + 1);
+      } else {
+        AddItems(slice, step.first_row[s], table, group, plan);
+      }
+      ++table;
+    }
+  }
+  return plan;
+}
+
+}  // namespace baton::model::gpu

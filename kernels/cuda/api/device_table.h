@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a GPU plugin offers: memory, copies, a stream, the kernels. Plain C
+// functions and structs, so that neither side needs the other's libraries:
+// libbaton_cuda.so is opened at run time, and nothing else knows CUDA.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/api/kernels.h"
+
+namespace baton::gpu {
+
+// Changes with any change of this table or of the tasks in kernels.h.
+inline constexpr uint32_t kTableVersion = 1;
+inline constexpr char kTableSymbol[] = "baton_gpu_table";
+
+struct DeviceFacts {
+  char name[256];         // such as "NVIDIA H100 PCIe"
+  char architecture[16];  // such as "sm_90"
+  uint64_t total_bytes, free_bytes;
+};
+
+// Functions that return text: null, or what went wrong (static, or valid until
+// the next call). Thread safety: one thread at a time, each after bind_thread.
+struct DeviceTable {
+  uint32_t version;
+  const char* name;  // "cuda", "emulated"
+  // Selects device `index` for this process.
+  const char* (*open)(int index, DeviceFacts* facts);
+  void (*bind_thread)();
+  void* (*allocate)(size_t bytes);  // null: there is not so much
+  void (*release)(void* memory);
+  void* (*allocate_host)(size_t bytes);  // that copies run at full speed from and to
+  void (*release_host)(void* memory);
+  Stream (*make_stream)();
+  void (*drop_stream)(Stream stream);
+  // In the stream's order; host memory must stay until `finish`.
+  void (*copy_in)(void* device, const void* host, size_t bytes, Stream stream);
+  void (*copy_out)(void* host, const void* device, size_t bytes, Stream stream);
+  // Waits for the stream; says the first error since the last call.
+  const char* (*finish)(Stream stream);
+
+  decltype(&Embed) embed;
+  decltype(&RmsNorm) rms_norm;
+  decltype(&Linear) linear;
+  decltype(&RopeAppend) rope_append;
+  decltype(&DecodeAttention) decode_attention;
+  decltype(&PrefillAttention) prefill_attention;
+  decltype(&CopyBlocks) copy_blocks;
+  decltype(&ZeroBlocks) zero_blocks;
+  decltype(&Sample) sample;
+};
+
+using TableFunction = const DeviceTable*();
+
+// The kernels' part of a table.
+inline void FillKernels(DeviceTable& table) {
+  table.embed = &Embed;
+  table.rms_norm = &RmsNorm;
+  table.linear = &Linear;
+  table.rope_append = &RopeAppend;
+  table.decode_attention = &DecodeAttention;
+  table.prefill_attention = &PrefillAttention;
+  table.copy_blocks = &CopyBlocks;
+  table.zero_blocks = &ZeroBlocks;
+  table.sample = &Sample;
+}
+
+}  // namespace baton::gpu

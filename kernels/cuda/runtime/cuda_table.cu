@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of libbaton_cuda.so: the CUDA runtime.
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "kernels/cuda/api/device_table.h"
+
+namespace baton::gpu {
+namespace {
+
+int device_index = 0;
+// The first error that nobody was told of.
+cudaError_t first_error = cudaSuccess;
+
+void Note(cudaError_t error) {
+  if (first_error == cudaSuccess) first_error = error;
+}
+
+const char* Text(cudaError_t error) {
+  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+}
+
+void BindThread() { Note(cudaSetDevice(device_index)); }
+
+const char* Open(int index, DeviceFacts* facts) {
+  int count = 0;
+  if (const char* problem = Text(cudaGetDeviceCount(&count)); problem != nullptr) return problem;
+  if (index < 0 || index >= count) return "there is no device of that number";
+  device_index = index;
+  if (const char* problem = Text(cudaSetDevice(index)); problem != nullptr) return problem;
+  cudaDeviceProp properties;
+  if (const char* problem = Text(cudaGetDeviceProperties(&properties, index)); problem != nullptr) {
+    return problem;
+  }
+  if (properties.major < 8) return "the device is older than compute capability 8.0";
+  std::snprintf(facts->name, sizeof(facts->name), "%s", properties.name);
+  std::snprintf(facts->architecture, sizeof(facts->architecture), "sm_%d%d", properties.major,
+                properties.minor);
+  size_t free_bytes = 0, total_bytes = 0;
+  const char* problem = Text(cudaMemGetInfo(&free_bytes, &total_bytes));
+  facts->free_bytes = free_bytes;
+  facts->total_bytes = total_bytes;
+  return problem;
+}
+
+void* Allocate(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
+  cudaGetLastError();  // told by the null
+  return nullptr;
+}
+void Release(void* memory) { Note(cudaFree(memory)); }
+
+void* AllocateHost(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, bytes) == cudaSuccess) return memory;
+  cudaGetLastError();
+  return nullptr;
+}
+void ReleaseHost(void* memory) { Note(cudaFreeHost(memory)); }
+
+Stream MakeStream() {
+  cudaStream_t stream = nullptr;
+  Note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+void DropStream(Stream stream) { Note(cudaStreamDestroy(static_cast<cudaStream_t>(stream))); }
+
+void CopyIn(void* device, const void* host, size_t bytes, Stream stream) {
+  Note(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice,
+                       static_cast<cudaStream_t>(stream)));
+}
+void CopyOut(void* host, const void* device, size_t bytes, Stream stream) {
+  Note(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost,
+                       static_cast<cudaStream_t>(stream)));
+}
+
+const char* Finish(Stream stream) {
+  Note(cudaGetLastError());  // of kernels that could not be started
+  Note(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+  const cudaError_t error = first_error;
+  first_error = cudaSuccess;
+  return Text(error);
+}
+
+const DeviceTable* Table() {
+  static const DeviceTable table = [] {
+    DeviceTable filled{};
+    filled.version = kTableVersion;
+    filled.name = "cuda";
+    filled.open = Open;
+    filled.bind_thread = BindThread;
+    filled.allocate = Allocate;
+    filled.release = Release;
+    filled.allocate_host = AllocateHost;
+    filled.release_host = ReleaseHost;
+    filled.make_stream = MakeStream;
+    filled.drop_stream = DropStream;
+    filled.copy_in = CopyIn;
+    filled.copy_out = CopyOut;
+    filled.finish = Finish;
+    FillKernels(filled);
+    return filled;
+  }();
+  return &table;
+}
+
+}  // namespace
+}  // namespace baton::gpu
+
+extern "C" __attribute__((visibility("default"))) const baton::gpu::DeviceTable* baton_gpu_table() {
+  return baton::gpu::Table();
+}

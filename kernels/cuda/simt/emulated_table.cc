@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of libbaton_gpu_emulated.so, for tests: memory of its own, so that
+// what the host forgets to copy is missed; every start runs at once.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/api/device_table.h"
+
+namespace baton::gpu {
+namespace {
+
+constexpr uint64_t kBytes = uint64_t{4} << 30;
+
+const char* Open(int index, DeviceFacts* facts) {
+  if (index != 0) return "there is no device of that number";
+  std::snprintf(facts->name, sizeof(facts->name), "emulated GPU");
+  std::snprintf(facts->architecture, sizeof(facts->architecture), "simt");
+  facts->total_bytes = facts->free_bytes = kBytes;
+  return nullptr;
+}
+
+void BindThread() {}
+
+// Filled with NaN patterns, as nobody may count on what is there.
+void* Allocate(size_t bytes) {
+  if (bytes > kBytes) return nullptr;
+  void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (memory != nullptr) std::memset(memory, 0xff, bytes);
+  return memory;
+}
+
+Stream MakeStream() { return nullptr; }
+void DropStream(Stream /*stream*/) {}
+
+void Copy(void* to, const void* from, size_t bytes, Stream /*stream*/) {
+  std::memcpy(to, from, bytes);
+}
+
+const char* Finish(Stream /*stream*/) { return nullptr; }
+
+const DeviceTable* Table() {
+  static const DeviceTable table = [] {
+    DeviceTable filled{};
+    filled.version = kTableVersion;
+    filled.name = "emulated";
+    filled.open = Open;
+    filled.bind_thread = BindThread;
+    filled.allocate = filled.allocate_host = Allocate;
+    filled.release = filled.release_host = std::free;
+    filled.make_stream = MakeStream;
+    filled.drop_stream = DropStream;
+    filled.copy_in = filled.copy_out = Copy;
+    filled.finish = Finish;
+    FillKernels(filled);
+    return filled;
+  }();
+  return &table;
+}
+
+}  // namespace
+}  // namespace baton::gpu
+
+extern "C" const baton::gpu::DeviceTable* baton_gpu_table() { return baton::gpu::Table(); }
