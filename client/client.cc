@@ -109,6 +109,11 @@ class Answer final {
       case v1::GenerateResponse::kPromptLogprobs:
         client::AppendPromptLogprobs(response.prompt_logprobs(), &result_);
         return true;
+      case v1::GenerateResponse::kChoiceFinished:
+        if (Choice* choice = ChoiceAt(response.choice_finished().choice())) {
+          client::FillChoice(response.choice_finished(), choice);
+        }
+        return true;
       case v1::GenerateResponse::kFinished:
         client::FillFinished(response.finished(), &result_);
         finished_ = true;
@@ -120,8 +125,29 @@ class Answer final {
 
   bool finished() const { return finished_; }
   Result& result() { return result_; }
+  // Whole or in part, with the first answer on its own, too.
+  Result Take() {
+    if (!result_.choices.empty()) {
+      const Choice& first = result_.choices.front();
+      result_.text = first.text;
+      result_.token_ids = first.token_ids;
+      result_.logprobs = first.logprobs;
+      result_.finish_reason = first.finish_reason;
+      result_.matched_stop = first.matched_stop;
+      result_.matched_token_ids = first.matched_token_ids;
+    }
+    return std::move(result_);
+  }
 
  private:
+  // Null for an index that no router sends.
+  Choice* ChoiceAt(uint32_t index) {
+    constexpr uint32_t kMost = 1024;
+    if (index >= kMost) return nullptr;
+    if (index >= result_.choices.size()) result_.choices.resize(index + 1);
+    return &result_.choices[index];
+  }
+
   void TakeStarted(const v1::Started& started) {
     result_.request_id = started.request_id();
     result_.model = started.model();
@@ -132,17 +158,20 @@ class Answer final {
   bool TakeTokens(const v1::Tokens& tokens) {
     const Clock::time_point now = Clock::now();
     const TokenEvent event = client::FromProto(tokens);
+    Choice* choice = ChoiceAt(event.choice);
+    if (choice == nullptr) return true;
     // Tokens of one message arrived together: the first waited, the others did not.
-    for (size_t i = 0; i < event.token_ids.size(); ++i) {
-      if (!result_.token_ids.empty()) {
+    for (size_t i = 0; event.choice == 0 && i < event.token_ids.size(); ++i) {
+      if (!choice->token_ids.empty() || i > 0) {
         result_.token_gaps_ms.push_back(i == 0 ? MsBetween(last_token_, now) : 0);
       }
-      result_.token_ids.push_back(event.token_ids[i]);
       last_token_ = now;
     }
-    result_.text += event.text;
-    result_.logprobs.insert(result_.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
-    result_.completion_tokens = static_cast<uint32_t>(result_.token_ids.size());
+    choice->token_ids.insert(choice->token_ids.end(), event.token_ids.begin(),
+                             event.token_ids.end());
+    choice->text += event.text;
+    choice->logprobs.insert(choice->logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+    result_.completion_tokens += static_cast<uint32_t>(event.token_ids.size());
     return !on_tokens_ || on_tokens_(event);
   }
 
@@ -226,7 +255,7 @@ Result Client::Generate(const Request& request,
                         const CancelToken& cancel) {
   Answer answer(on_tokens);
   answer.result().status = impl_->Check(request);
-  if (!answer.result().status.ok()) return std::move(answer.result());
+  if (!answer.result().status.ok()) return answer.Take();
   grpc::ClientContext context;
   if (request.deadline) context.set_deadline(std::chrono::system_clock::now() + *request.deadline);
   const CancelScope scope(cancel.state(), &context);
@@ -239,7 +268,7 @@ Result Client::Generate(const Request& request,
     stopped_by_caller = true;
     context.TryCancel();  // then drain what is on its way
   }
-  Result& result = answer.result();
+  Result result = answer.Take();
   result.status = impl_->Translate(stream->Finish());
   if (stopped_by_caller) {
     result.status = MakeStatus(StatusCode::kCancelled, "cancelled by the caller");
@@ -248,7 +277,7 @@ Result Client::Generate(const Request& request,
         MakeStatus(StatusCode::kInternal, "the router ended the stream without a result");
   }
   if (!result.status.ok()) result.finish_reason.clear();
-  return std::move(result);
+  return result;
 }
 
 std::pair<Status, std::vector<uint32_t>> Client::Tokenize(const Request& request) {

@@ -28,14 +28,12 @@ std::optional<v1::SamplingPreset> PresetFrom(const std::string& name) {
   return std::nullopt;
 }
 
-void FillSampling(const Request& request, v1::SamplingParams* sampling) {
+void FillSampling(const Sampling& request, v1::SamplingParams* sampling) {
   if (request.temperature) sampling->set_temperature(*request.temperature);
   if (request.top_k) sampling->set_top_k(*request.top_k);
   if (request.top_p) sampling->set_top_p(*request.top_p);
   if (request.seed) sampling->set_seed(*request.seed);
   if (request.repetition_penalty) sampling->set_repetition_penalty(*request.repetition_penalty);
-  if (request.logprobs) sampling->set_logprobs(*request.logprobs);
-  if (request.prompt_logprobs) sampling->set_prompt_logprobs(*request.prompt_logprobs);
   if (request.min_p) sampling->set_min_p(*request.min_p);
   if (request.typical_p) sampling->set_typical_p(*request.typical_p);
   if (request.presence_penalty) sampling->set_presence_penalty(*request.presence_penalty);
@@ -45,7 +43,34 @@ void FillSampling(const Request& request, v1::SamplingParams* sampling) {
   for (const auto& ids : request.bad_token_sequences) {
     sampling->add_bad_token_sequences()->mutable_ids()->Add(ids.begin(), ids.end());
   }
-  sampling->set_preset(PresetFrom(request.preset).value_or(v1::SAMPLING_PRESET_UNSPECIFIED));
+}
+
+std::optional<v1::EarlyStopping> EarlyStoppingFrom(const std::string& name) {
+  if (name.empty() || name == "heuristic") return v1::EARLY_STOPPING_HEURISTIC;
+  if (name == "always") return v1::EARLY_STOPPING_ALWAYS;
+  if (name == "never") return v1::EARLY_STOPPING_NEVER;
+  return std::nullopt;
+}
+
+void FillBeam(const Beam& beam, v1::BeamParams* proto) {
+  proto->set_width(beam.width);
+  if (beam.length_penalty) proto->set_length_penalty(*beam.length_penalty);
+  proto->set_early_stopping(
+      EarlyStoppingFrom(beam.early_stopping).value_or(v1::EARLY_STOPPING_UNSPECIFIED));
+}
+
+void FillDecoding(const Request& request, v1::DecodingParams* decoding) {
+  if (request.n) decoding->set_n(*request.n);
+  if (request.best_of) decoding->set_best_of(*request.best_of);
+  if (request.beam) FillBeam(*request.beam, decoding->mutable_beam());
+  for (const Phase& phase : request.phases) {
+    v1::Phase* proto = decoding->add_phases();
+    FillSampling(phase, proto->mutable_sampling());
+    if (phase.beam) FillBeam(*phase.beam, proto->mutable_beam());
+    proto->set_max_tokens(phase.max_tokens);
+    proto->mutable_until_token_ids()->Add(phase.until_token_ids.begin(),
+                                          phase.until_token_ids.end());
+  }
 }
 
 void FillStop(const Request& request, v1::StopParams* stop) {
@@ -67,7 +92,12 @@ void FillStop(const Request& request, v1::StopParams* stop) {
 template <typename Proto>
 void FillCommon(const Request& request, Proto* proto) {
   proto->set_model(request.model);
-  FillSampling(request, proto->mutable_sampling());
+  v1::SamplingParams* sampling = proto->mutable_sampling();
+  FillSampling(request, sampling);
+  if (request.logprobs) sampling->set_logprobs(*request.logprobs);
+  if (request.prompt_logprobs) sampling->set_prompt_logprobs(*request.prompt_logprobs);
+  sampling->set_preset(PresetFrom(request.preset).value_or(v1::SAMPLING_PRESET_UNSPECIFIED));
+  FillDecoding(request, proto->mutable_decoding());
   FillStop(request, proto->mutable_stop());
   proto->set_path(ToProto(request.path));
   proto->set_request_id(request.request_id);
@@ -119,12 +149,36 @@ const char* ReasonName(v1::FinishReason reason) {
   }
 }
 
+template <typename End>
+void TakeEnd(const End& end, Choice* choice) {
+  choice->finish_reason = ReasonName(end.reason());
+  choice->matched_stop = end.matched_stop();
+  choice->matched_token_ids.assign(end.matched_token_ids().begin(), end.matched_token_ids().end());
+}
+
 bool TextOk(const std::string& field, const std::string& text, Status* status) {
   const size_t valid = FirstInvalidUtf8(text);
   if (valid == text.size()) return true;
   status->code = StatusCode::kInvalidArgument;
   status->field = field;
   status->message = field + " is not valid UTF-8 at byte " + std::to_string(valid);
+  return false;
+}
+
+bool BadWordsOk(const std::string& prefix, const Sampling& sampling, Status* status) {
+  for (size_t i = 0; i < sampling.bad_words.size(); ++i) {
+    const std::string field = prefix + ".bad_words[" + std::to_string(i) + "]";
+    if (!TextOk(field, sampling.bad_words[i], status)) return false;
+  }
+  return true;
+}
+
+bool BeamOk(const std::string& prefix, const Beam& beam, Status* status) {
+  if (EarlyStoppingFrom(beam.early_stopping).has_value()) return true;
+  status->code = StatusCode::kInvalidArgument;
+  status->field = prefix + ".early_stopping";
+  status->message = status->field + " is \"" + beam.early_stopping +
+                    "\"; it must be \"heuristic\", \"always\" or \"never\"";
   return false;
 }
 
@@ -148,9 +202,13 @@ Status CheckText(const Request& request) {
   for (size_t i = 0; i < request.stop.size(); ++i) {
     if (!TextOk("stop.stop[" + std::to_string(i) + "]", request.stop[i], &status)) return status;
   }
-  for (size_t i = 0; i < request.bad_words.size(); ++i) {
-    const std::string field = "sampling.bad_words[" + std::to_string(i) + "]";
-    if (!TextOk(field, request.bad_words[i], &status)) return status;
+  if (!BadWordsOk("sampling", request, &status)) return status;
+  if (request.beam && !BeamOk("decoding.beam", *request.beam, &status)) return status;
+  for (size_t i = 0; i < request.phases.size(); ++i) {
+    const Phase& phase = request.phases[i];
+    const std::string field = "decoding.phases[" + std::to_string(i) + "]";
+    if (!BadWordsOk(field + ".sampling", phase, &status)) return status;
+    if (phase.beam && !BeamOk(field + ".beam", *phase.beam, &status)) return status;
   }
   if (!PresetFrom(request.preset).has_value()) {
     status.code = StatusCode::kInvalidArgument;
@@ -214,6 +272,7 @@ Status FromGrpc(const grpc::Status& status) {
 
 TokenEvent FromProto(const v1::Tokens& tokens) {
   TokenEvent event;
+  event.choice = tokens.choice();
   event.first_index = tokens.first_index();
   event.token_ids.assign(tokens.token_ids().begin(), tokens.token_ids().end());
   event.text = tokens.text();
@@ -229,11 +288,14 @@ void AppendPromptLogprobs(const v1::PromptLogprobs& scored, Result* result) {
   }
 }
 
+void FillChoice(const v1::ChoiceFinished& finished, Choice* choice) {
+  TakeEnd(finished, choice);
+  if (finished.has_score()) choice->score = finished.score();
+}
+
 void FillFinished(const v1::Finished& finished, Result* result) {
-  result->finish_reason = ReasonName(finished.reason());
-  result->matched_stop = finished.matched_stop();
-  result->matched_token_ids.assign(finished.matched_token_ids().begin(),
-                                   finished.matched_token_ids().end());
+  if (result->choices.empty()) result->choices.emplace_back();
+  TakeEnd(finished, &result->choices.front());
   result->prompt_tokens = finished.usage().prompt_tokens();
   result->cached_prompt_tokens = finished.usage().cached_prompt_tokens();
   result->completion_tokens = finished.usage().completion_tokens();

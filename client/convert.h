@@ -22,6 +22,8 @@ Status FromGrpc(const grpc::Status& status);
 
 TokenEvent FromProto(const v1::Tokens& tokens);
 void AppendPromptLogprobs(const v1::PromptLogprobs& scored, Result* result);
+void FillChoice(const v1::ChoiceFinished& finished, Choice* choice);
+// What is the request's; the end of choice 0 goes to its Choice.
 void FillFinished(const v1::Finished& finished, Result* result);
 WorkerStatus FromProto(const v1::WorkerInfo& worker);
 ModelDescription FromProto(const v1::Model& model);

@@ -17,6 +17,16 @@ bool Has(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+engine::HandoffState HandoffStateFrom(const transport::CommitState& state) {
+  engine::HandoffState handoff{
+      .first_tokens = state.first_tokens, .drawn = state.drawn, .search = {}};
+  for (const auto& candidate : state.beam_candidates) {
+    handoff.search.candidates.push_back({candidate.token, candidate.value, candidate.logprob});
+  }
+  for (const auto& top : state.top) handoff.search.top.emplace_back(top.token, top.logprob);
+  return handoff;
+}
+
 }  // namespace
 
 HandoffReceiver::HandoffReceiver(ReceiverFlags flags) : flags_(std::move(flags)) {}
@@ -174,7 +184,7 @@ void HandoffReceiver::Committed(uint64_t landing_id, const transport::CommitStat
     return accepted(absl::NotFoundError("no such landing"));
   }
   engine_->Activate(
-      landing->ref, {.first_token = state.first_token, .drawn = state.drawn},
+      landing->ref, HandoffStateFrom(state),
       [this, landing = *landing, accepted = std::move(accepted)](absl::Status status) {
         metrics_->Count("received", status.code(), status.ok() ? landing.bytes : 0,
                         absl::Now() - landing.begun);

@@ -22,6 +22,17 @@ std::vector<transport::Endpoint> EndpointsFrom(const v1::Assign& assign) {
   return endpoints;
 }
 
+transport::CommitState CommitStateFrom(const engine::HandoffState& state) {
+  transport::CommitState commit{.first_tokens = state.first_tokens, .drawn = state.drawn};
+  for (const auto& candidate : state.search.candidates) {
+    commit.beam_candidates.push_back({candidate.token, candidate.value, candidate.logprob});
+  }
+  for (const auto& [token, logprob] : state.search.top) {
+    commit.top.push_back({token, 0, logprob});
+  }
+  return commit;
+}
+
 }  // namespace
 
 struct HandoffSender::Transfer {
@@ -133,9 +144,9 @@ void HandoffSender::Commit(engine::SequenceRef ref, const engine::HandoffState& 
     transfer->closed = true;
     ++transfer->calls;
   }
-  transfer->writer->Commit(
-      {.first_token = state.first_token, .drawn = state.drawn},
-      [this, transfer](absl::Status status) { CallDone(transfer, status, status.ok()); });
+  transfer->writer->Commit(CommitStateFrom(state), [this, transfer](absl::Status status) {
+    CallDone(transfer, status, status.ok());
+  });
 }
 
 void HandoffSender::Abort(engine::SequenceRef ref, const absl::Status& reason) {

@@ -12,6 +12,7 @@ bool MergeTokens(v1::GenerateResponse& last, const v1::GenerateResponse& next) {
   if (!last.has_tokens() || !next.has_tokens()) return false;
   v1::Tokens& into = *last.mutable_tokens();
   const v1::Tokens& from = next.tokens();
+  if (into.choice() != from.choice()) return false;
   if (into.first_index() + static_cast<uint32_t>(into.token_ids_size()) != from.first_index()) {
     return false;
   }

@@ -73,15 +73,7 @@ void Dispatcher::Pump(absl::Time now) {
 }
 
 bool Dispatcher::TryStart(Request& request, absl::Time now) {
-  const Need need{request.spec->prompt.size(),
-                  request.spec->max_tokens,
-                  request.spec->path,
-                  options_.transport,
-                  request.spec->prefix,
-                  options_.local_stall,
-                  handoff_,
-                  request.spec->window};
-  const Pairing pairing = ChoosePair(directory_.Attached(), need);
+  const Pairing pairing = ChoosePair(directory_.Attached(), NeedOf(request));
   switch (pairing.outcome) {
     case Pairing::Outcome::kRun:
       Start(request, pairing, now);
@@ -104,6 +96,23 @@ bool Dispatcher::TryStart(Request& request, absl::Time now) {
   return true;
 }
 
+Need Dispatcher::NeedOf(const Request& request) const {
+  const ValidatedRequest& spec = *request.spec;
+  Need need;
+  need.prompt_tokens = spec.prompt.size();
+  need.max_tokens = spec.max_tokens;
+  need.path = spec.path;
+  need.transport = options_.transport;
+  need.prefix = spec.prefix;
+  need.local_stall = options_.local_stall;
+  need.handoff = handoff_;
+  need.window = spec.window;
+  need.width = spec.width;
+  need.width_field = spec.WidthField();
+  need.search = spec.searches();
+  return need;
+}
+
 void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now) {
   queue_.Remove(request.key);
   request.missing_since.reset();
@@ -118,8 +127,11 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   request.generation = std::make_unique<Generation>(request.spec, request.model, request.arrival,
                                                     std::move(route), metrics_);
   // What it grows by later is the worker's affair: see Heartbeat.kv_credit_blocks.
-  request.decode_key = directory_.Assign(*pairing.decode, request.key, prompt + 1,
-                                         split ? 0 : pairing.compute_tokens);
+  const Need need = NeedOf(request);
+  const uint64_t tokens =
+      BlocksToCount(*pairing.decode, need) * pairing.decode->load.kv_block_tokens();
+  request.decode_key = directory_.Assign(*pairing.decode, request.key, tokens,
+                                         split ? 0 : pairing.compute_tokens, need.width);
   request.started = now;
   metrics_->PromptTokens(prompt);
   if (!pairing.fallback.empty()) metrics_->Fallback(pairing.fallback);
@@ -147,6 +159,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_request_id(request.spec->request_id);
   assign->mutable_prompt_ids()->Add(request.spec->prompt.begin(), request.spec->prompt.end());
   *assign->mutable_sampling() = request.spec->sampling;
+  *assign->mutable_decoding() = request.spec->decoding;
   assign->set_max_tokens(request.spec->max_tokens);
   assign->set_min_tokens(request.spec->min_tokens);
   assign->mutable_stop_token_ids()->Add(request.spec->stop_tokens.begin(),
@@ -186,12 +199,14 @@ void Dispatcher::CancelAssignment(SequenceKey key, absl::Time now) {
   Assignment* assignment = directory_.FindAssignment(key);
   if (assignment == nullptr) return;
   assignment->request = 0;
-  SendCancel(assignment->worker, key, now);
+  SendCancel(assignment->worker, key, std::nullopt, now);
 }
 
-void Dispatcher::SendCancel(LinkId worker, SequenceKey key, absl::Time now) {
+void Dispatcher::SendCancel(LinkId worker, SequenceKey key, std::optional<uint32_t> choice,
+                            absl::Time now) {
   v1::RouterMessage message;
   message.mutable_cancel()->set_sequence_key(key);
+  if (choice) message.mutable_cancel()->set_choice(*choice);
   directory_.Find(worker)->link->Send(std::move(message), now);
 }
 

@@ -105,6 +105,7 @@ class Dispatcher final {
   void Pump(absl::Time now);
   // Tries to start one that waits. False: those behind it have to wait as well.
   bool TryStart(Request& request, absl::Time now);
+  Need NeedOf(const Request& request) const;
   // Those that wait, in the order of the policy; what cannot be done in time is
   // ended first.
   std::vector<RequestKey> ServiceOrder(absl::Time now);
@@ -116,7 +117,10 @@ class Dispatcher final {
   void Requeue(Request& request, absl::Time now);
   // Nothing more is wanted of the sequence, its end included.
   void CancelAssignment(SequenceKey key, absl::Time now);
-  void SendCancel(LinkId worker, SequenceKey key, absl::Time now);
+  void SendCancel(LinkId worker, SequenceKey key, std::optional<uint32_t> choice, absl::Time now);
+  // Takes tokens in; what they end is ended on the worker, too.
+  void TakeTokens(Worker& worker, Request& request, const v1::SequenceTokens& tokens,
+                  absl::Time now);
   void End(Request& request, const absl::Status& status, absl::Time now);
   void EndInTime(Request& request, absl::Time now);
   void SendEvents(Request& request, absl::Time now);

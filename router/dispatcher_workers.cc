@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dispatcher's side towards workers.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -10,7 +11,7 @@
 namespace baton::router {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 2;
 
 std::string_view RoleName(v1::WorkerRole role) {
   return role == v1::WORKER_ROLE_PREFILL ? "prefill" : "decode";
@@ -114,21 +115,7 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
     if (tokens.first_index() == 0) directory_.FirstToken(tokens.sequence_key());
     Request* request = FindBySequence(worker, tokens.sequence_key());
     if (request == nullptr || request->generation->finished()) continue;
-    const Source source =
-        tokens.sequence_key() == request->decode_key ? Source::kDecode : Source::kPrefill;
-    const absl::Status status = request->generation->OnTokens(source, tokens, now);
-    if (!status.ok()) {
-      LogError("worker broke the token order",
-               {{"worker_id", worker.id()}, {"detail", std::string(status.message())}});
-      End(*request, status, now);
-      continue;
-    }
-    directory_.Resize(request->decode_key,
-                      request->spec->window.Held(request->generation->tokens() + 1));
-    if (const auto time = request->generation->handoff_time();
-        time && tokens.first_step_unix_us() != 0) {
-      handoff_ += (*time - handoff_) / 8;
-    }
+    TakeTokens(worker, *request, tokens, now);
   }
   for (const v1::SequenceEnd& end : step.ends()) {
     const Assignment* assignment = directory_.FindAssignment(end.sequence_key());
@@ -137,6 +124,31 @@ void Dispatcher::OnStep(Worker& worker, const v1::StepOutput& step, absl::Time n
   for (const v1::SequenceTokens& tokens : step.tokens()) {
     Request* request = FindBySequence(worker, tokens.sequence_key());
     if (request != nullptr) SendEvents(*request, now);
+  }
+}
+
+void Dispatcher::TakeTokens(Worker& worker, Request& request, const v1::SequenceTokens& tokens,
+                            absl::Time now) {
+  Generation& generation = *request.generation;
+  const Source source =
+      tokens.sequence_key() == request.decode_key ? Source::kDecode : Source::kPrefill;
+  const absl::Status status = generation.OnTokens(source, tokens, now);
+  if (!status.ok()) {
+    LogError("worker broke the token order",
+             {{"worker_id", worker.id()}, {"detail", std::string(status.message())}});
+    return End(request, status, now);
+  }
+  const Assignment* decode = directory_.FindAssignment(request.decode_key);
+  for (const uint32_t choice : generation.TakeStopped()) {
+    if (decode != nullptr) SendCancel(decode->worker, request.decode_key, choice, now);
+  }
+  if (decode != nullptr && !request.spec->searches()) {
+    const Worker* holder = directory_.Find(decode->worker);
+    const uint64_t block = std::max(holder->load.kv_block_tokens(), 1u);
+    directory_.Resize(request.decode_key, generation.KvTokens(block));
+  }
+  if (const auto time = generation.handoff_time(); time && tokens.first_step_unix_us() != 0) {
+    handoff_ += (*time - handoff_) / 8;
   }
 }
 
@@ -171,7 +183,8 @@ void Dispatcher::OnSequenceEnd(const v1::SequenceEnd& end, absl::Time now) {
 void Dispatcher::HoldDecodeEnd(Request& request, const v1::SequenceEnd& end, absl::Time now) {
   request.decode_end = end;
   if (end.code() != 0) {  // computing on would be for nothing
-    SendCancel(directory_.FindAssignment(request.prefill_key)->worker, request.prefill_key, now);
+    SendCancel(directory_.FindAssignment(request.prefill_key)->worker, request.prefill_key,
+               std::nullopt, now);
   }
   SendEvents(request, now);
 }

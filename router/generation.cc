@@ -2,6 +2,7 @@
 #include "router/generation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,20 +13,6 @@ namespace {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-TextRules RulesOf(const ValidatedRequest& request, const ServedModel& model) {
-  TextRules rules;
-  rules.stops = request.stops;
-  rules.stop_sequences = request.stop_sequences;
-  rules.include_stop = request.include_stop;
-  rules.min_tokens = request.min_tokens;
-  // An end token is no text, even in a vocabulary that spells it out.
-  rules.silent = model.end_tokens;
-  if (!request.include_stop) {
-    rules.silent.insert(rules.silent.end(), request.stop_tokens.begin(), request.stop_tokens.end());
-  }
-  return rules;
-}
-
 }  // namespace
 
 Generation::Generation(std::shared_ptr<const ValidatedRequest> request,
@@ -35,9 +22,14 @@ Generation::Generation(std::shared_ptr<const ValidatedRequest> request,
       model_(std::move(model)),
       arrival_(arrival),
       route_(std::move(route)),
-      metrics_(metrics),
-      text_(model_->tokenizer.get(), RulesOf(*request_, *model_)),
-      decode_next_(route_.prefill_worker.empty() ? 0 : 1) {}
+      metrics_(metrics) {
+  choices_.reserve(request_->choices_made);
+  const bool first_apart = split() && !request_->begins_with_search;
+  for (uint32_t i = 0; i < request_->choices_made; ++i) {
+    choices_.emplace_back(request_.get(), model_.get(), first_apart);
+  }
+  if (request_->ranked()) held_.resize(choices_.size());
+}
 
 void Generation::OnStarted(const v1::PrefillStarted& started) {
   start_us_ = started.start_unix_us();
@@ -45,29 +37,46 @@ void Generation::OnStarted(const v1::PrefillStarted& started) {
   metrics_->CachedPromptTokens(cached_prompt_tokens_);
 }
 
-absl::Status Generation::CheckOrder(Source source, const v1::SequenceTokens& tokens) {
-  uint32_t& expected = source == Source::kPrefill ? prefill_next_ : decode_next_;
-  const uint32_t count = static_cast<uint32_t>(tokens.token_ids_size());
-  const uint32_t limit = source == Source::kPrefill ? 1 : request_->max_tokens;
-  if (tokens.first_index() != expected || count == 0 || count > limit - std::min(limit, expected)) {
-    return absl::InternalError(
-        absl::StrCat(source == Source::kPrefill ? "the prefill" : "the decode", " worker sent ",
-                     count, " tokens from index ", tokens.first_index(), "; expected from ",
-                     expected, " and below ", limit));
+bool Generation::WaitsForFirst() const {
+  return std::any_of(choices_.begin(), choices_.end(),
+                     [](const Choice& choice) { return choice.waits_for_first(); });
+}
+
+bool Generation::AnyTokens() const {
+  return std::any_of(choices_.begin(), choices_.end(),
+                     [](const Choice& choice) { return choice.tokens() > 0; });
+}
+
+bool Generation::handed_over() const {
+  const bool taken_over = std::any_of(choices_.begin(), choices_.end(),
+                                      [](const Choice& choice) { return choice.taken_over(); });
+  return !WaitsForFirst() && (handed_off_ || taken_over);
+}
+
+uint64_t Generation::tokens() const {
+  uint64_t tokens = request_->prompt.size();
+  for (const Choice& choice : choices_) tokens += choice.tokens();
+  return tokens;
+}
+
+uint64_t Generation::KvTokens(uint64_t block_tokens) const {
+  const uint64_t prompt = request_->prompt.size();
+  if (request_->width == 1) {
+    return request_->window.Held(prompt + choices_.front().tokens() + 1);
   }
-  if (request_->sampling.has_logprobs() && tokens.logprobs_size() != tokens.token_ids_size()) {
-    return absl::InternalError(absl::StrCat("a worker sent ", tokens.logprobs_size(),
-                                            " log-probabilities for ", count, " tokens"));
+  uint64_t blocks = prompt / block_tokens;
+  for (const Choice& choice : choices_) {
+    const uint64_t own = prompt % block_tokens + choice.tokens() + 1;
+    if (!choice.ended()) blocks += (own + block_tokens - 1) / block_tokens;
   }
-  expected += count;
-  return absl::OkStatus();
+  return blocks * block_tokens;
 }
 
 absl::Status Generation::OnPromptLogprobs(const v1::SequencePromptLogprobs& scored) {
   const auto count = static_cast<uint32_t>(scored.logprobs_size());
   const auto prompt = static_cast<uint32_t>(request_->prompt.size());
-  if (!request_->sampling.has_prompt_logprobs() || scored.first_index() != scored_ ||
-      next_index_ > 0 || count > prompt - std::min(prompt, scored_)) {
+  if (!request_->sampling.has_prompt_logprobs() || scored.first_index() != scored_ || AnyTokens() ||
+      count > prompt - std::min(prompt, scored_)) {
     return absl::InternalError(absl::StrCat("a worker sent log-probabilities of ", count,
                                             " prompt tokens from ", scored.first_index(),
                                             "; expected from ", scored_, " and below ", prompt));
@@ -76,30 +85,31 @@ absl::Status Generation::OnPromptLogprobs(const v1::SequencePromptLogprobs& scor
   out.set_first_index(scored_);
   *out.mutable_logprobs() = scored.logprobs();
   for (v1::TokenLogprobs& logprobs : *out.mutable_logprobs()) {
-    NameToken(request_->prompt[scored_++], &logprobs);
+    NameTokens(*model_, request_->prompt[scored_++], &logprobs);
   }
   return absl::OkStatus();
 }
 
-// Each token's own bytes: those of neighbours may make a character together.
-void Generation::NameToken(TokenId id, v1::TokenLogprobs* logprobs) const {
-  if (model_->tokenizer == nullptr) return;
-  logprobs->set_token_bytes(model_->tokenizer->TokenBytes(id));
-  for (v1::TokenLogprob& top : *logprobs->mutable_top()) {
-    top.set_token_bytes(model_->tokenizer->TokenBytes(top.token_id()));
-  }
-}
-
 absl::Status Generation::OnTokens(Source source, const v1::SequenceTokens& tokens, absl::Time now) {
-  BATON_RETURN_IF_ERROR(CheckOrder(source, tokens));
+  if (tokens.choice() >= choices_.size()) {
+    return absl::InternalError(
+        absl::StrCat("a worker sent tokens of choice ", tokens.choice(), " of ", choices_.size()));
+  }
   if (tokens.prefill_end_unix_us() != 0) prefill_end_us_ = tokens.prefill_end_unix_us();
   if (tokens.first_step_unix_us() != 0) first_step_us_ = tokens.first_step_unix_us();
-  if (tokens.first_index() > next_index_) {  // overtook token 0
-    early_.push_back(tokens);
-    return absl::OkStatus();
+  if (tokens.token_ids().empty() && request_->begins_with_search) return absl::OkStatus();
+  Choice& choice = choices_[tokens.choice()];
+  if (choice.ended()) return absl::OkStatus();  // by what it says, which the worker learns late
+  BATON_RETURN_IF_ERROR(choice.CheckOrder(source, tokens));
+  if (choice.KeepEarly(tokens)) return absl::OkStatus();
+  Append(tokens.choice(), tokens, now);
+  if (source == Source::kPrefill) {
+    for (const v1::SequenceTokens& early : choice.TakeEarly()) {
+      if (!choice.ended()) Append(tokens.choice(), early, now);
+    }
   }
-  Append(tokens, now);
-  if (source == Source::kPrefill) ReplayEarly(now);
+  const bool late_end = early_end_ != v1::FINISH_REASON_UNSPECIFIED && !WaitsForFirst();
+  if (late_end && !finished_) Finish(early_end_, now);
   return absl::OkStatus();
 }
 
@@ -118,84 +128,121 @@ absl::Status Generation::OnEnd(Source source, const v1::SequenceEnd& end, absl::
   if (end.reason() == v1::FINISH_REASON_UNSPECIFIED) {
     return absl::InternalError("a worker ended the sequence without a reason");
   }
-  if (next_index_ > 0) {
-    Finish(end.reason(), now);
+  if (source == Source::kDecode && WaitsForFirst()) {
+    early_end_ = end.reason();
     return absl::OkStatus();
   }
-  if (source == Source::kPrefill || !split()) {
-    return absl::InternalError("a worker ended the sequence without a token");
-  }
-  early_end_ = end.reason();
+  if (!AnyTokens()) return absl::InternalError("a worker ended the sequence without a token");
+  Finish(end.reason(), now);
   return absl::OkStatus();
 }
 
-void Generation::ReplayEarly(absl::Time now) {
-  for (const v1::SequenceTokens& tokens : std::exchange(early_, {})) {
-    if (!finished_) Append(tokens, now);
+void Generation::Append(uint32_t index, const v1::SequenceTokens& tokens, absl::Time now) {
+  Choice& choice = choices_[index];
+  const uint32_t count = choice.Append(tokens, OpenTokens(index));
+  Observe(choice, count, now);
+  if (choice.matched()) {
+    EndChoice(index, v1::FINISH_REASON_STOP_TEXT);
+    const bool others = std::any_of(choices_.begin(), choices_.end(),
+                                    [](const Choice& other) { return !other.ended(); });
+    if (!others) return Finish(v1::FINISH_REASON_STOP_TEXT, now);
+    if (tokens.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) stopped_.push_back(index);
+  } else if (tokens.finish_reason() != v1::FINISH_REASON_UNSPECIFIED && choices_.size() > 1) {
+    // The last one waits for what the worker's end says.
+    EndChoice(index, tokens.finish_reason());
   }
-  if (early_end_ != v1::FINISH_REASON_UNSPECIFIED && !finished_) Finish(early_end_, now);
 }
 
-void Generation::Append(const v1::SequenceTokens& tokens, absl::Time now) {
-  v1::Tokens* out = OpenTokens();
-  uint32_t count = 0;
-  for (const TokenId id : tokens.token_ids()) {
-    out->add_token_ids(id);
-    if (tokens.logprobs_size() > 0) {
-      v1::TokenLogprobs* logprobs = out->add_logprobs();
-      *logprobs = tokens.logprobs(static_cast<int>(count));
-      NameToken(id, logprobs);
-    }
-    ++count;
-    last_id_ = id;
-    out->mutable_text()->append(text_.Push(id));
-    if (text_.matched()) break;
-  }
-  next_index_ += count;
-  Observe(count, now);
-  if (text_.matched()) Finish(v1::FINISH_REASON_STOP_TEXT, now);
-}
-
-void Generation::Observe(uint32_t count, absl::Time now) {
-  if (next_index_ == count) {
+void Generation::Observe(Choice& choice, uint32_t count, absl::Time now) {
+  if (!first_token_) {
     first_token_ = now;
     metrics_->FirstToken(now - arrival_);
     if (count > 1) metrics_->MoreTokens(count - 1, absl::ZeroDuration());
   } else {
-    metrics_->MoreTokens(count, now - last_token_);
+    const bool first = choice.tokens() == count;
+    metrics_->MoreTokens(count, first ? absl::ZeroDuration() : now - choice.last_token);
   }
-  last_token_ = now;
+  choice.last_token = last_token_ = now;
 }
 
-// The Tokens event that new tokens go to; Started comes before the first.
-v1::Tokens* Generation::OpenTokens() {
-  if (next_index_ == 0) {
-    v1::Started* started = events_.emplace_back().mutable_started();
-    started->set_request_id(request_->request_id);
-    started->set_model(model_->name);
-    started->set_prompt_tokens(static_cast<uint32_t>(request_->prompt.size()));
-    started->set_seed(request_->sampling.seed());
-    for (v1::PromptLogprobs& scored : std::exchange(prompt_logprobs_, {})) {
-      *events_.emplace_back().mutable_prompt_logprobs() = std::move(scored);
-    }
+void Generation::TellStarted() {
+  if (std::exchange(started_, true)) return;
+  v1::Started* started = events_.emplace_back().mutable_started();
+  started->set_request_id(request_->request_id);
+  started->set_model(model_->name);
+  started->set_prompt_tokens(static_cast<uint32_t>(request_->prompt.size()));
+  started->set_seed(request_->sampling.seed());
+  for (v1::PromptLogprobs& scored : std::exchange(prompt_logprobs_, {})) {
+    *events_.emplace_back().mutable_prompt_logprobs() = std::move(scored);
   }
-  if (events_.empty() || !events_.back().has_tokens()) {
-    events_.emplace_back().mutable_tokens()->set_first_index(next_index_);
+}
+
+v1::Tokens* Generation::OpenTokens(uint32_t choice) {
+  TellStarted();
+  if (!held_.empty()) return &held_[choice];
+  if (events_.empty() || !events_.back().has_tokens() ||
+      events_.back().tokens().choice() != choice) {
+    v1::Tokens* tokens = events_.emplace_back().mutable_tokens();
+    tokens->set_first_index(choices_[choice].tokens());
+    tokens->set_choice(choice);
   }
   return events_.back().mutable_tokens();
 }
 
+void Generation::EndChoice(uint32_t index, v1::FinishReason reason) {
+  Choice& choice = choices_[index];
+  if (choice.ended()) return;
+  if (const std::string rest = choice.End(reason); !rest.empty()) {
+    OpenTokens(index)->mutable_text()->append(rest);
+  }
+  if (held_.empty() && choices_.size() > 1) TellEnd(index, choice);
+}
+
+void Generation::TellEnd(uint32_t told_as, const Choice& choice) {
+  v1::ChoiceFinished* end = events_.emplace_back().mutable_choice_finished();
+  end->set_choice(told_as);
+  choice.FillEnd(end);
+  end->set_completion_tokens(choice.tokens());
+  if (const auto score = ScoreOf(choice)) end->set_score(*score);
+}
+
+std::optional<double> Generation::ScoreOf(const Choice& choice) const {
+  if (request_->picks_best()) return choice.mean_logprob();
+  return choice.score();
+}
+
+std::vector<uint32_t> Generation::Ranking() const {
+  std::vector<uint32_t> ranking(choices_.size());
+  std::iota(ranking.begin(), ranking.end(), 0);
+  if (request_->picks_best()) {
+    std::stable_sort(ranking.begin(), ranking.end(), [this](uint32_t a, uint32_t b) {
+      return choices_[a].mean_logprob() > choices_[b].mean_logprob();
+    });
+  }
+  ranking.resize(request_->choices);
+  return ranking;
+}
+
+void Generation::TellRanked(const std::vector<uint32_t>& ranking) {
+  for (uint32_t rank = 0; rank < ranking.size(); ++rank) {
+    v1::Tokens& tokens = held_[ranking[rank]];
+    tokens.set_choice(rank);
+    *events_.emplace_back().mutable_tokens() = std::move(tokens);
+    TellEnd(rank, choices_[ranking[rank]]);
+  }
+}
+
 void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   finished_ = true;
-  if (const std::string rest = text_.Flush(); !rest.empty()) {
-    OpenTokens()->mutable_text()->append(rest);
-  }
+  for (uint32_t i = 0; i < choices_.size(); ++i) EndChoice(i, reason);
+  const std::vector<uint32_t> ranking = Ranking();
+  if (!held_.empty()) TellRanked(ranking);
   v1::Finished* finished = events_.emplace_back().mutable_finished();
-  SetReason(reason, finished);
+  choices_[ranking.front()].FillEnd(finished);
   v1::Usage* usage = finished->mutable_usage();
   usage->set_prompt_tokens(static_cast<uint32_t>(request_->prompt.size()));
   usage->set_cached_prompt_tokens(cached_prompt_tokens_);
-  usage->set_completion_tokens(next_index_);
+  usage->set_completion_tokens(static_cast<uint32_t>(tokens() - request_->prompt.size()));
   FillTiming(now, finished->mutable_timing());
   v1::Route* route = finished->mutable_route();
   route->set_prefill_worker(route_.prefill_worker);
@@ -209,24 +256,8 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   *finished->mutable_scheduling() = scheduling_;
 }
 
-void Generation::SetReason(v1::FinishReason reason, v1::Finished* finished) const {
-  if (text_.matched_stop().has_value()) {
-    reason = v1::FINISH_REASON_STOP_TEXT;
-    finished->set_matched_stop(*text_.matched_stop());
-  } else if (text_.matched_sequence().has_value()) {
-    reason = v1::FINISH_REASON_STOP_SEQUENCE;
-    finished->mutable_matched_token_ids()->Add(text_.matched_sequence()->begin(),
-                                               text_.matched_sequence()->end());
-  } else if (reason == v1::FINISH_REASON_STOP) {
-    finished->add_matched_token_ids(last_id_);
-  } else if (reason == v1::FINISH_REASON_LENGTH && request_->ends_at_context) {
-    reason = v1::FINISH_REASON_CONTEXT;
-  }
-  finished->set_reason(reason);
-}
-
 bool Generation::EndInTime(absl::Time now) {
-  if (next_index_ == 0) return false;
+  if (!AnyTokens()) return false;
   Finish(v1::FINISH_REASON_TIME, now);
   return true;
 }
@@ -234,7 +265,8 @@ bool Generation::EndInTime(absl::Time now) {
 // Start times come from the workers' clocks: on another host they may be off,
 // so they are kept inside what the router has seen itself.
 void Generation::FillTiming(absl::Time now, v1::Timing* timing) const {
-  const absl::Duration first = first_token_ - arrival_;
+  const absl::Time first_token = first_token_.value_or(now);
+  const absl::Duration first = first_token - arrival_;
   absl::Duration queue = absl::ZeroDuration();
   if (start_us_ != 0) {
     queue = std::clamp(absl::FromUnixMicros(start_us_) - arrival_, absl::ZeroDuration(), first);
@@ -242,7 +274,7 @@ void Generation::FillTiming(absl::Time now, v1::Timing* timing) const {
   timing->set_queue(Milliseconds(queue));
   timing->set_prefill(Milliseconds(first - queue));
   timing->set_first_token(Milliseconds(first));
-  timing->set_decode(Milliseconds(last_token_ - first_token_));
+  timing->set_decode(Milliseconds(last_token_ - first_token));
   timing->set_total(Milliseconds(now - arrival_));
   if (const auto time = handoff_time()) timing->set_transfer(Milliseconds(*time));
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// One answer in the making: what workers produce becomes the client's events.
+// The answers of a request in the making: what workers produce becomes the
+// client's events.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/worker.pb.h"
+#include "router/choice.h"
 #include "router/router_metrics.h"
 #include "router/served_model.h"
-#include "router/text_stream.h"
 #include "router/validation.h"
 
 namespace baton::router {
 
-// Which of the two workers speaks.
-enum class Source : uint8_t { kPrefill, kDecode };
-
-// Merges both workers' tokens by index, each exactly once and in order. On a
-// split path token 0 is the prefill worker's and the rest the decode worker's;
-// the two streams are independent, so tokens that overtake token 0 wait for it.
-// Finds stop texts, keeps the ledger of times, builds Started, Tokens, Finished.
+// Merges both workers' tokens by choice and index. On a split path token 0 of
+// each choice is the prefill worker's and the rest the decode worker's, but for
+// an answer that begins with a beam search, of which the decode worker tells all.
+// Keeps the ledger of times, builds Started, Tokens, ChoiceFinished, Finished.
+// What has to be ranked first is told at the end.
 //
 // Thread safety: none. No method may be called once finished() is true.
 class Generation final {
@@ -55,24 +55,37 @@ class Generation final {
   std::vector<v1::GenerateResponse> TakeEvents();
   // Finished is among the events; nothing follows.
   bool finished() const { return finished_; }
-  // Nothing more is needed from the prefill worker: its token has come, and the
-  // decode worker is known to have taken over.
-  // Prompt and output tokens so far.
-  uint64_t tokens() const { return request_->prompt.size() + next_index_; }
+  // Choices of which no more tokens are wanted, since the last call, while
+  // others go on.
+  std::vector<uint32_t> TakeStopped() { return std::exchange(stopped_, {}); }
+  // Blocks that the decode worker holds for it, in tokens, if blocks have
+  // `block_tokens`.
+  uint64_t KvTokens(uint64_t block_tokens) const;
   // From the end of the prompt to the decode worker's first step, once known.
   std::optional<absl::Duration> handoff_time() const;
-  bool handed_over() const { return next_index_ > 0 && (handed_off_ || decode_next_ > 1); }
+  // Nothing more is needed from the prefill worker: its tokens have come, and the
+  // decode worker is known to have taken over.
+  bool handed_over() const;
 
  private:
   bool split() const { return !route_.prefill_worker.empty(); }
-  absl::Status CheckOrder(Source source, const v1::SequenceTokens& tokens);
-  void Append(const v1::SequenceTokens& tokens, absl::Time now);
-  void Observe(uint32_t count, absl::Time now);
-  void ReplayEarly(absl::Time now);
+  // Prompt and output tokens so far.
+  uint64_t tokens() const;
+  // Some choice's token 0 is still to come from the prefill worker.
+  bool WaitsForFirst() const;
+  bool AnyTokens() const;
+  void Append(uint32_t choice, const v1::SequenceTokens& tokens, absl::Time now);
+  void Observe(Choice& choice, uint32_t count, absl::Time now);
+  void EndChoice(uint32_t choice, v1::FinishReason reason);
   void Finish(v1::FinishReason reason, absl::Time now);
-  void SetReason(v1::FinishReason reason, v1::Finished* finished) const;
-  void NameToken(TokenId id, v1::TokenLogprobs* logprobs) const;
-  v1::Tokens* OpenTokens();
+  // Indices of the choices that are returned, the best first.
+  std::vector<uint32_t> Ranking() const;
+  std::optional<double> ScoreOf(const Choice& choice) const;
+  void TellRanked(const std::vector<uint32_t>& ranking);
+  void TellEnd(uint32_t told_as, const Choice& choice);
+  void TellStarted();
+  // The Tokens event that a choice's new tokens go to.
+  v1::Tokens* OpenTokens(uint32_t choice);
   void FillTiming(absl::Time now, v1::Timing* timing) const;
 
   const std::shared_ptr<const ValidatedRequest> request_;
@@ -80,15 +93,14 @@ class Generation final {
   const absl::Time arrival_;
   const Route route_;
   RouterMetrics* const metrics_;
-  TextStream text_;
-
-  uint32_t next_index_ = 0;    // of the output
-  uint32_t prefill_next_ = 0;  // expected next from each worker
-  uint32_t decode_next_;
+  std::vector<Choice> choices_;
+  // Answers that are ranked before they are told, by choice.
+  std::vector<v1::Tokens> held_;
+  bool started_ = false;  // told
   bool handed_off_ = false;
   bool finished_ = false;
-  std::vector<v1::SequenceTokens> early_;  // of the decode worker, before token 0
   v1::FinishReason early_end_ = v1::FINISH_REASON_UNSPECIFIED;
+  std::vector<uint32_t> stopped_;
 
   std::vector<v1::PromptLogprobs> prompt_logprobs_;  // until Started
   uint32_t scored_ = 1;                              // prompt tokens that have theirs
@@ -99,8 +111,8 @@ class Generation final {
   uint32_t handoff_cached_tokens_ = 0;
   v1::Scheduling scheduling_;
   int64_t start_us_ = 0, prefill_end_us_ = 0, first_step_us_ = 0;
-  absl::Time first_token_, last_token_;
-  TokenId last_id_ = 0;
+  std::optional<absl::Time> first_token_;
+  absl::Time last_token_;
 };
 
 }  // namespace baton::router

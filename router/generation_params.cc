@@ -116,11 +116,12 @@ void AddBadWord(const std::string& word, const ServedModel& model, v1::SamplingP
   }
 }
 
-absl::Status CheckBias(const v1::SamplingParams& in, const ServedModel& model) {
+absl::Status CheckBias(const std::string& field, const v1::SamplingParams& in,
+                       const ServedModel& model) {
   for (const auto& [id, bias] : in.logit_bias()) {
     if (id >= model.vocabulary) {
       return rpc::BadField(
-          absl::StrCat("sampling.logit_bias[", id, "]"),
+          absl::StrCat(field, ".logit_bias[", id, "]"),
           absl::StrCat("is of id ", id, "; the vocabulary has ", model.vocabulary, " tokens"));
     }
   }
@@ -142,27 +143,36 @@ absl::Status CheckIds(std::string_view field, const google::protobuf::RepeatedFi
 
 absl::Status SetSampling(const v1::SamplingParams& in, const ServedModel& model,
                          v1::SamplingParams& out) {
+  v1::SamplingParams base = Defaults();
+  BATON_RETURN_IF_ERROR(ApplyPreset(in.preset(), base));
+  if (!in.has_seed()) base.set_seed(RandomU64());
+  return ResolveSampling("sampling", base, in, model, out);
+}
+
+absl::Status ResolveSampling(const std::string& field, const v1::SamplingParams& base,
+                             const v1::SamplingParams& in, const ServedModel& model,
+                             v1::SamplingParams& out) {
   // Cheap bounds first: lists are copied below.
-  BATON_RETURN_IF_ERROR(CheckCount("sampling.logit_bias", static_cast<int>(in.logit_bias_size()),
+  BATON_RETURN_IF_ERROR(CheckCount(absl::StrCat(field, ".logit_bias"),
+                                   static_cast<int>(in.logit_bias_size()),
                                    static_cast<int>(sampling::kMostBiases), "entries"));
-  BATON_RETURN_IF_ERROR(
-      CheckTexts("sampling.bad_words", in.bad_words(), kMaxBadWords, "bad_token_sequences", model));
-  BATON_RETURN_IF_ERROR(CheckSequences("sampling.bad_token_sequences", in.bad_token_sequences(),
-                                       kMaxBadWords, sampling::kMostBadSequenceTokens, model));
-  BATON_RETURN_IF_ERROR(CheckBias(in, model));
-  out = Defaults();
-  BATON_RETURN_IF_ERROR(ApplyPreset(in.preset(), out));
+  BATON_RETURN_IF_ERROR(CheckTexts(absl::StrCat(field, ".bad_words"), in.bad_words(), kMaxBadWords,
+                                   "bad_token_sequences", model));
+  BATON_RETURN_IF_ERROR(CheckSequences(absl::StrCat(field, ".bad_token_sequences"),
+                                       in.bad_token_sequences(), kMaxBadWords,
+                                       sampling::kMostBadSequenceTokens, model));
+  BATON_RETURN_IF_ERROR(CheckBias(field, in, model));
+  out = base;
   out.MergeFrom(in);
   out.clear_preset();
   out.clear_bad_words();
-  if (!in.has_seed()) out.set_seed(RandomU64());
   for (const std::string& word : in.bad_words()) AddBadWord(word, model, out);
   if (out.top_k() > kMaxTopK) {
-    return rpc::BadField("sampling.top_k",
+    return rpc::BadField(absl::StrCat(field, ".top_k"),
                          absl::StrCat("is ", out.top_k(), "; the limit is ", kMaxTopK));
   }
   if (const auto bad = sampling::FindBadParam(sampling::ParamsFromWire(out))) {
-    return rpc::BadField(absl::StrCat("sampling.", bad->field), bad->problem);
+    return rpc::BadField(absl::StrCat(field, ".", bad->field), bad->problem);
   }
   return absl::OkStatus();
 }

@@ -80,8 +80,23 @@ struct Candidates {
   std::vector<Candidate> prefill, decode;
   bool any_decode = false, any_prefill = false;
   bool windows_refused = false;  // by workers that are left out for it
+  uint32_t most_sequences = 0;   // of those that are left out for having too few
   uint64_t largest_pool = 0;     // in tokens, of a decode worker
 };
+
+// Blocks of all of a request's answers at their greatest length.
+uint64_t MostBlocks(const Worker& worker, const Need& need) {
+  if (need.width > 1) {
+    return worker.BlocksForBranches(need.prompt_tokens, need.max_tokens, need.width);
+  }
+  // A window bounds what an answer holds, beyond the prompt.
+  const uint64_t answer = need.window.Held(need.prompt_tokens + need.max_tokens);
+  return worker.BlocksFor(std::max(answer, need.prompt_tokens + 1));
+}
+
+uint64_t BlocksToStart(const Worker& worker, const Need& need) {
+  return worker.BlocksForBranches(need.prompt_tokens, 1, need.width);
+}
 
 Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
   Candidates found;
@@ -98,10 +113,15 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
       found.windows_refused = true;
       continue;
     }
-    // A window bounds what an answer holds, beyond the prompt.
-    const uint64_t answer = need.window.Held(need.prompt_tokens + need.max_tokens);
-    const uint64_t tokens = decode ? std::max(answer, need.prompt_tokens + 1) : need.prompt_tokens;
-    if (!worker->CanEverHold(tokens)) continue;
+    if (!worker->CanEverHold(decode ? MostBlocks(*worker, need)
+                                    : worker->BlocksFor(need.prompt_tokens))) {
+      continue;
+    }
+    const uint32_t places = worker->hello.max_sequences();
+    if (decode && places > 0 && need.width > places) {
+      found.most_sequences = std::max(found.most_sequences, places);
+      continue;
+    }
     // The last token is always computed.
     const uint64_t cached = std::min(worker->CachedTokens(need.prefix), need.prompt_tokens - 1);
     (decode ? found.decode : found.prefill).push_back({worker, need.prompt_tokens - cached});
@@ -127,7 +147,7 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
       auto endpoints = Reachable(*prefill.worker, *decode.worker, need.transport);
       if (endpoints.empty()) continue;
       if (best.outcome == Pairing::Outcome::kMissing) best.outcome = Pairing::Outcome::kBusy;
-      if (!decode.worker->HasRoomFor(need.prompt_tokens + 1)) continue;
+      if (!decode.worker->HasRoomFor(BlocksToStart(*decode.worker, need), need.width)) continue;
       if (best.prefill != nullptr &&
           SplitRank(best_prefill, best_decode) <= SplitRank(prefill, decode)) {
         continue;
@@ -150,7 +170,7 @@ Pairing ChooseLocal(const Candidates& found, const Need& need) {
   Candidate chosen;
   best.outcome = Pairing::Outcome::kBusy;
   for (const Candidate& decode : found.decode) {
-    if (!decode.worker->HasRoomFor(need.prompt_tokens + 1)) continue;
+    if (!decode.worker->HasRoomFor(BlocksToStart(*decode.worker, need), need.width)) continue;
     if (best.decode != nullptr && LocalRank(chosen) <= LocalRank(decode)) continue;
     best.outcome = Pairing::Outcome::kRun;
     best.decode = decode.worker;
@@ -205,6 +225,10 @@ std::string FallbackReason(const Candidates& found) {
 
 }  // namespace
 
+uint64_t BlocksToCount(const Worker& worker, const Need& need) {
+  return need.search ? MostBlocks(worker, need) : BlocksToStart(worker, need);
+}
+
 Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
   const Candidates found = Sort(workers, need);
   Pairing none;
@@ -221,12 +245,20 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
                                " worker here takes sequences with a window");
     return none;
   }
+  if (found.decode.empty() && found.most_sequences > 0) {
+    none.outcome = Pairing::Outcome::kImpossible;
+    none.field = need.width_field;
+    none.detail = absl::StrCat("is ", need.width, "; no decode worker here runs more than ",
+                               found.most_sequences, " sequences at once");
+    return none;
+  }
   if (found.decode.empty()) {
     none.outcome = Pairing::Outcome::kImpossible;
     none.field = "stop.max_tokens";
-    none.detail = absl::StrCat("is ", need.max_tokens, ", which with the prompt's ",
-                               need.prompt_tokens, " tokens exceeds the ", found.largest_pool,
-                               " tokens of the largest KV pool of a decode worker");
+    none.detail = absl::StrCat(
+        "is ", need.max_tokens, need.width > 1 ? absl::StrCat(", ", need.width, " times") : "",
+        ", which with the prompt's ", need.prompt_tokens, " tokens exceeds the ",
+        found.largest_pool, " tokens of the largest KV pool of a decode worker");
     return none;
   }
   if (need.path != v1::PATH_UNSPECIFIED) {

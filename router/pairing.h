@@ -30,7 +30,16 @@ struct Need {
   absl::Duration handoff = absl::ZeroDuration();  // what one takes, lately
   // With a limit: on workers that allow it.
   kv::Window window = {};
+  // Answers or beams that run at once, and the field that asks for them.
+  uint32_t width = 1;
+  std::string_view width_field = "decoding.n";
+  // Of a search nothing is heard before its end.
+  bool search = false;
 };
+
+// Blocks of a decode worker that count against its credit from the beginning: of
+// a search all that it may ever take, of others the prompt and a token of each.
+uint64_t BlocksToCount(const Worker& worker, const Need& need);
 
 struct Pairing {
   enum class Outcome : uint8_t {

@@ -10,6 +10,7 @@
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
+#include "router/decoding_params.h"
 #include "router/generation_params.h"
 
 namespace baton::router {
@@ -81,6 +82,7 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
   }
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
+  BATON_RETURN_IF_ERROR(SetDecoding(request.decoding(), model, out));
   return out;
 }
 
@@ -115,6 +117,7 @@ absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
     return rpc::BadField("stop.min_tokens", absl::StrCat("is ", out.min_tokens,
                                                          "; stop.max_tokens is ", out.max_tokens));
   }
+  BATON_RETURN_IF_ERROR(CheckLengths(out));
   out.prompt = std::move(prompt);
   // Tokens that are scored are computed, cached or not.
   const bool shares = out.prefix_cache && !out.sampling.has_prompt_logprobs();

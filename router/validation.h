@@ -30,6 +30,12 @@ struct ValidatedRequest {
   std::vector<std::vector<TokenId>> stop_sequences;
   bool include_stop = false;
   std::optional<absl::Duration> time_limit;
+  v1::DecodingParams decoding;  // as workers take it
+  uint32_t choices = 1;         // answers that are returned
+  uint32_t choices_made = 1;    // of which they are the best
+  uint32_t width = 1;           // answers or beams that run at once, at most
+  bool begins_with_search = false;
+  bool hides_logprobs = false;  // of tokens: the router alone wants them
   v1::Path path = v1::PATH_UNSPECIFIED;
   std::string tenant;
   int32_t priority = 0;
@@ -38,6 +44,16 @@ struct ValidatedRequest {
   kv::Window window;
   // prefix::DigestChain of salt and prompt; empty without prefix caches.
   std::vector<uint64_t> prefix;
+
+  bool picks_best() const { return choices_made > choices; }
+  bool searches() const { return width > choices_made || begins_with_search; }
+  // The field that `width` is of.
+  const char* WidthField() const {
+    if (searches()) return decoding.has_beam() ? "decoding.beam.width" : "decoding.phases";
+    return picks_best() ? "decoding.best_of" : "decoding.n";
+  }
+  // Told at the end, best first.
+  bool ranked() const { return picks_best() || decoding.has_beam(); }
 };
 
 // Errors: INVALID_ARGUMENT with the field, its limit and the value (see

@@ -41,8 +41,14 @@ uint64_t Worker::BlocksFor(uint64_t tokens) const {
   return block == 0 ? 0 : (tokens + block - 1) / block;
 }
 
-bool Worker::CanEverHold(uint64_t tokens) const {
-  return load.kv_blocks_total() == 0 || BlocksFor(tokens) <= load.kv_blocks_total();
+uint64_t Worker::BlocksForBranches(uint64_t prompt, uint64_t outputs, uint32_t width) const {
+  const uint64_t block = load.kv_block_tokens();
+  if (width == 1 || block == 0) return BlocksFor(prompt + outputs);
+  return prompt / block + width * BlocksFor(prompt % block + outputs);
+}
+
+bool Worker::CanEverHold(uint64_t blocks) const {
+  return load.kv_blocks_total() == 0 || blocks <= load.kv_blocks_total();
 }
 
 uint64_t Worker::CachedTokens(std::span<const uint64_t> chain) const {
@@ -52,11 +58,11 @@ uint64_t Worker::CachedTokens(std::span<const uint64_t> chain) const {
   return static_cast<uint64_t>(end - chain.begin()) * prefix::kBlockTokens;
 }
 
-bool Worker::HasRoomFor(uint64_t tokens) const {
-  if (hello.max_sequences() > 0 && sequences() >= hello.max_sequences()) return false;
+bool Worker::HasRoomFor(uint64_t blocks, uint32_t seats) const {
+  if (hello.max_sequences() > 0 && sequences() + seats > hello.max_sequences()) return false;
   if (load.kv_blocks_total() == 0) return true;
-  if (credit_blocks) return BlocksFor(tokens) + own_blocks <= *credit_blocks;
-  return BlocksFor(tokens) + own_blocks + foreign_blocks <= load.kv_blocks_total();
+  if (credit_blocks) return blocks + own_blocks <= *credit_blocks;
+  return blocks + own_blocks + foreign_blocks <= load.kv_blocks_total();
 }
 
 void WorkerDirectory::Open(LinkId id, std::shared_ptr<WorkerLink> link, absl::Time now) {
@@ -141,10 +147,11 @@ std::vector<const Worker*> WorkerDirectory::Attached() const {
 }
 
 SequenceKey WorkerDirectory::Assign(Worker& worker, RequestKey request, uint64_t tokens,
-                                    uint64_t prompt_tokens) {
+                                    uint64_t prompt_tokens, uint32_t seats) {
   const SequenceKey key = ++last_key_;
-  const Assignment assignment{worker.link_id, request, worker.BlocksFor(tokens), prompt_tokens};
-  worker.own_sequences += 1;
+  const Assignment assignment{worker.link_id, request, worker.BlocksFor(tokens), seats,
+                              prompt_tokens};
+  worker.own_sequences += seats;
   worker.own_blocks += assignment.blocks;
   worker.own_prompt_tokens += prompt_tokens;
   assignments_.emplace(key, assignment);
@@ -181,7 +188,7 @@ void WorkerDirectory::Release(SequenceKey key) {
   if (assignment == nullptr) return;
   FirstToken(key);
   if (Worker* worker = Find(assignment->worker)) {
-    worker->own_sequences -= 1;
+    worker->own_sequences -= assignment->seats;
     worker->own_blocks -= assignment->blocks;
   }
   assignments_.erase(key);

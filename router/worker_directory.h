@@ -53,11 +53,14 @@ struct Worker {
   // KV blocks for `tokens`; 0 when the worker has not said its block size.
   uint64_t BlocksFor(uint64_t tokens) const;
   // False only for a worker whose whole pool is too small.
-  bool CanEverHold(uint64_t tokens) const;
+  bool CanEverHold(uint64_t blocks) const;
   // Tokens of a prompt, given as prefix::DigestChain, that its cache has.
   uint64_t CachedTokens(std::span<const uint64_t> chain) const;
-  // A sequence slot, and blocks for `tokens` within the credit, are free now.
-  bool HasRoomFor(uint64_t tokens) const;
+  // Blocks for `width` answers of `outputs` tokens to one prompt, which share what
+  // they have in common (kv::BlocksForBranches).
+  uint64_t BlocksForBranches(uint64_t prompt, uint64_t outputs, uint32_t width) const;
+  // `seats` sequence slots, and `blocks` within the credit, are free now.
+  bool HasRoomFor(uint64_t blocks, uint32_t seats) const;
 };
 
 // One sequence on one worker.
@@ -65,6 +68,7 @@ struct Assignment {
   LinkId worker = 0;
   RequestKey request = 0;  // 0: the request has ended, the worker has not yet
   uint64_t blocks = 0;
+  uint32_t seats = 1;
   uint64_t prompt_tokens = 0;  // 0 once the first token has come
 };
 
@@ -91,7 +95,9 @@ class WorkerDirectory final {
   std::vector<Worker*> Attached();
   std::vector<const Worker*> Attached() const;
 
-  SequenceKey Assign(Worker& worker, RequestKey request, uint64_t tokens, uint64_t prompt_tokens);
+  // A sequence that holds blocks for `tokens`, and `seats` sequence slots.
+  SequenceKey Assign(Worker& worker, RequestKey request, uint64_t tokens, uint64_t prompt_tokens,
+                     uint32_t seats = 1);
   Assignment* FindAssignment(SequenceKey key);
   // The prompt is computed.
   void FirstToken(SequenceKey key);

@@ -59,26 +59,47 @@ struct ChatTurn {
   std::string content;
 };
 
-// Unset fields take the server's defaults (proto/baton/v1/types.proto). Exactly
-// one of prompt, prompt_ids and messages is used: messages if not empty, else
-// prompt_ids if set, else prompt.
-struct Request {
-  std::string model;
-  std::string prompt;
-  std::optional<std::vector<uint32_t>> prompt_ids;
-  std::vector<ChatTurn> messages;
-
+// How tokens are drawn. Unset fields take the server's defaults, or the request's.
+struct Sampling {
   std::optional<float> temperature;
   std::optional<uint32_t> top_k;
   std::optional<float> top_p;
   std::optional<uint64_t> seed;
   std::optional<float> repetition_penalty;
-  std::optional<uint32_t> logprobs, prompt_logprobs;
-  std::string preset;  // "greedy", "chatglm2", "llama2"; empty for none
   std::optional<float> min_p, typical_p, presence_penalty, frequency_penalty;
   std::vector<std::pair<uint32_t, float>> logit_bias;
   std::vector<std::string> bad_words;
   std::vector<std::vector<uint32_t>> bad_token_sequences;
+};
+
+struct Beam {
+  uint32_t width = 0;
+  std::optional<float> length_penalty;
+  std::string early_stopping;  // "heuristic", "always", "never"; empty: the first
+};
+
+// A part of an answer with a strategy of its own; sampling that is not set is the request's.
+struct Phase : Sampling {
+  std::optional<Beam> beam;
+  uint32_t max_tokens = 0;  // 0: not by length
+  std::vector<uint32_t> until_token_ids;
+};
+
+// Unset fields take the server's defaults (proto/baton/v1/types.proto). Exactly
+// one of prompt, prompt_ids and messages is used: messages if not empty, else
+// prompt_ids if set, else prompt.
+struct Request : Sampling {
+  std::string model;
+  std::string prompt;
+  std::optional<std::vector<uint32_t>> prompt_ids;
+  std::vector<ChatTurn> messages;
+
+  std::optional<uint32_t> logprobs, prompt_logprobs;
+  std::string preset;  // "greedy", "chatglm2", "llama2"; empty for none
+
+  std::optional<uint32_t> n, best_of;
+  std::optional<Beam> beam;
+  std::vector<Phase> phases;
 
   std::optional<uint32_t> max_tokens, min_tokens;
   std::vector<std::string> stop;
@@ -107,12 +128,24 @@ struct TokenLogprobs {
   std::vector<std::string> top_bytes = {};
 };
 
-// Some new tokens and the text they complete.
+// Some new tokens of an answer and the text they complete.
 struct TokenEvent {
+  uint32_t choice = 0;
   uint32_t first_index = 0;
   std::vector<uint32_t> token_ids;
   std::string text;
   std::vector<TokenLogprobs> logprobs;
+};
+
+// One of a request's answers.
+struct Choice {
+  std::string text;
+  std::vector<uint32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;
+  std::string finish_reason;  // as in Result
+  std::string matched_stop;
+  std::vector<uint32_t> matched_token_ids;
+  std::optional<double> score;  // what they were ranked by, of best_of or beams
 };
 
 struct Result {
@@ -120,6 +153,8 @@ struct Result {
   std::string request_id;
   std::string model;
   uint64_t seed = 0;
+  // All answers, the first of which is repeated below.
+  std::vector<Choice> choices;
   std::string text;
   std::vector<uint32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;
@@ -128,11 +163,13 @@ struct Result {
   std::string finish_reason;
   std::string matched_stop;
   std::vector<uint32_t> matched_token_ids;
-  uint32_t prompt_tokens = 0, cached_prompt_tokens = 0, completion_tokens = 0;
-  struct Timing {  // milliseconds
+  uint32_t prompt_tokens = 0, cached_prompt_tokens = 0;
+  uint32_t completion_tokens = 0;  // of all answers that were sampled
+  struct Timing {                  // milliseconds
     double queue = 0, prefill = 0, transfer = 0, first_token = 0, decode = 0, total = 0;
   } timing;
-  // Milliseconds between tokens as they reached this client; [tokens - 1].
+  // Milliseconds between tokens of the first answer as they reached this client;
+  // [tokens - 1].
   std::vector<double> token_gaps_ms;
   std::string prefill_worker, decode_worker, transport;
   uint64_t handoff_bytes = 0;          // of KV

@@ -82,7 +82,8 @@ class GenerateCommand final : public Command {
     const Result result = client->Generate(
         request,
         [&](const TokenEvent& event) {
-          if (!json_) std::cout << event.text << std::flush;
+          // Several answers would run into each other.
+          if (!json_ && request.n.value_or(1) == 1) std::cout << event.text << std::flush;
           return true;
         },
         cancel);
@@ -94,12 +95,29 @@ class GenerateCommand final : public Command {
     return result.status.ok() ? kExitOk : kExitFailed;
   }
 
-  void FinishText(const Result& result) const {
+  static void PrintChoices(const Result& result) {
+    for (size_t i = 0; i < result.choices.size(); ++i) {
+      const Choice& choice = result.choices[i];
+      std::cout << "--- " << i << " (" << choice.finish_reason;
+      if (choice.score) std::cout << ", score " << *choice.score;
+      std::cout << ")\n" << (choice.text.empty() ? JoinIds(choice.token_ids) : choice.text) << '\n';
+    }
+  }
+
+  static void CloseLine(const Result& result) {
     // A model without a tokenizer answers in ids alone.
     if (result.text.empty() && !result.token_ids.empty()) std::cout << JoinIds(result.token_ids);
     const bool open_line =
         !result.text.empty() ? result.text.back() != '\n' : !result.token_ids.empty();
     if (open_line) std::cout << '\n';
+  }
+
+  void FinishText(const Result& result) const {
+    if (result.choices.size() > 1) {
+      PrintChoices(result);
+    } else {
+      CloseLine(result);
+    }
     std::cout << std::flush;
     if (!result.status.ok()) {
       std::cerr << "baton: " << StatusLine(result.status) << std::endl;

@@ -66,6 +66,7 @@ void SamplingFlags::Register(config::CommandLine& line) {
   line.Add("Answer", "prompt-logprobs", &prompt_logprobs_,
            "The same of each token of the prompt; with --json");
   RegisterSampling(line);
+  RegisterDecoding(line);
   line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
   line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
                  "split: prefill worker, then decode worker; local: decode worker alone");
@@ -105,6 +106,40 @@ void SamplingFlags::RegisterSampling(config::CommandLine& line) {
            "greedy, chatglm2 (temperature 0.8, top-p 0.8) or llama2 (0.6, 0.9); other flags win");
 }
 
+void SamplingFlags::RegisterDecoding(config::CommandLine& line) {
+  line.Add("Decoding", "n", &n_, "Answers to the prompt; tagged by index with --json");
+  line.Add("Decoding", "best-of", &best_of_,
+           "Samples so many answers and gives the n of the highest mean log-probability");
+  line.Add("Decoding", "beams", &beams_, "Beam search of this width instead of sampling");
+  line.Add("Decoding", "length-penalty", &length_penalty_,
+           "With --beams: exponent of the length that sums are divided by; default 1");
+  line.Add("Decoding", "early-stopping", &early_stopping_,
+           "With --beams: heuristic, always or never");
+  line.Add("Decoding", "phases", &phases_,
+           "JSON list of the answer's parts: [{\"beams\": 3, \"max_tokens\": 8}, "
+           "{\"temperature\": 0.7}]");
+}
+
+absl::Status SamplingFlags::ApplyDecoding(Request* request) const {
+  request->n = n_;
+  request->best_of = best_of_;
+  if (beams_) {
+    request->beam = Beam{.width = *beams_,
+                         .length_penalty = ToFloat(length_penalty_),
+                         .early_stopping = early_stopping_};
+  } else if (length_penalty_ || !early_stopping_.empty()) {
+    return absl::InvalidArgumentError(
+        "--length-penalty and --early-stopping are of a beam search; give --beams");
+  }
+  if (phases_.empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<Phase>> phases = ParsePhases(phases_);
+  if (!phases.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", std::string(phases.status().message())));
+  }
+  request->phases = *std::move(phases);
+  return absl::OkStatus();
+}
+
 absl::Status SamplingFlags::Apply(Request* request) const {
   request->model = model_;
   request->temperature = ToFloat(temperature_);
@@ -127,6 +162,7 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   BATON_ASSIGN_OR_RETURN(request->bad_token_sequences,
                          ParseIdLists("bad-token-ids", bad_token_ids_));
   BATON_RETURN_IF_ERROR(ApplyStops(request));
+  BATON_RETURN_IF_ERROR(ApplyDecoding(request));
   request->cache_salt = cache_salt_;
   request->prefix_cache = !no_prefix_cache_;
   request->window = window_;

@@ -33,6 +33,8 @@ class SamplingFlags final {
 
  private:
   void RegisterSampling(config::CommandLine& line);
+  void RegisterDecoding(config::CommandLine& line);
+  absl::Status ApplyDecoding(Request* request) const;
   absl::Status ApplyStops(Request* request) const;
 
   std::string model_, path_ = "auto", tenant_, cache_salt_;
@@ -43,6 +45,9 @@ class SamplingFlags final {
   std::optional<double> min_p_, typical_p_, presence_penalty_, frequency_penalty_;
   std::optional<uint32_t> top_k_, logprobs_, prompt_logprobs_, max_tokens_, min_tokens_;
   std::optional<uint64_t> seed_;
+  std::optional<uint32_t> n_, best_of_, beams_;
+  std::optional<double> length_penalty_;
+  std::string early_stopping_, phases_;
   std::vector<std::string> stop_, stop_sequences_, bad_words_, bad_token_ids_;
   std::string stop_token_ids_, logit_bias_, preset_;
   bool ignore_eos_ = false, include_stop_ = false;

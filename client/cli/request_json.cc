@@ -15,7 +15,10 @@ namespace baton::cli {
 namespace {
 
 using Json = nlohmann::json;
-using Setter = absl::Status (*)(const std::string& key, const Json& value, Request* request);
+template <typename T>
+using Setter = absl::Status (*)(const std::string& key, const Json& value, T* target);
+template <typename T>
+using Setters = std::vector<std::pair<std::string, Setter<T>>>;
 
 absl::Status Wrong(const std::string& key, const std::string& wanted, const Json& value) {
   std::string got = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -192,35 +195,28 @@ absl::Status SetDuration(const std::string& key, const Json& value,
   return absl::OkStatus();
 }
 
-// A setter for one member of Request through one of the Set functions above.
-#define BATON_KEY(name, set)                                    \
-  {                                                             \
-#name, [](const std::string& key, const Json& value,        \
-              Request* r) { return set(key, value, &r->name); } \
+template <typename T>
+Beam* BeamOf(T* target) {
+  if (!target->beam) target->beam.emplace();
+  return &*target->beam;
+}
+
+// A setter for one member of T through one of the Set functions above.
+#define BATON_KEY(name, set)                                                                      \
+  {                                                                                               \
+#name,                                                                                        \
+        [](const std::string& key, const Json& value, T* t) { return set(key, value, &t->name); } \
   }
 
-const std::vector<std::pair<std::string, Setter>>& Setters() {
-  static const auto* const kSetters = new std::vector<std::pair<std::string, Setter>>{
-      BATON_KEY(model, SetString),
-      BATON_KEY(prompt, SetString),
-      {"prompt_ids", SetPromptIds},
-      {"messages", SetMessages},
+// What a request and a phase have in common.
+template <typename T>
+Setters<T> CommonSetters() {
+  return {
       BATON_KEY(temperature, SetFloat),
       BATON_KEY(top_k, SetWhole),
       BATON_KEY(top_p, SetFloat),
       BATON_KEY(seed, SetWhole),
       BATON_KEY(repetition_penalty, SetFloat),
-      BATON_KEY(logprobs, SetWhole),
-      BATON_KEY(prompt_logprobs, SetWhole),
-      BATON_KEY(max_tokens, SetWhole),
-      BATON_KEY(min_tokens, SetWhole),
-      BATON_KEY(stop, SetTexts),
-      BATON_KEY(stop_token_ids, SetIds),
-      BATON_KEY(stop_sequences, SetIdLists),
-      BATON_KEY(ignore_eos, SetBool),
-      BATON_KEY(include_stop, SetBool),
-      BATON_KEY(time_limit, SetDuration),
-      BATON_KEY(preset, SetString),
       BATON_KEY(min_p, SetFloat),
       BATON_KEY(typical_p, SetFloat),
       BATON_KEY(presence_penalty, SetFloat),
@@ -228,28 +224,100 @@ const std::vector<std::pair<std::string, Setter>>& Setters() {
       BATON_KEY(logit_bias, SetBiases),
       BATON_KEY(bad_words, SetTexts),
       BATON_KEY(bad_token_sequences, SetIdLists),
-      {"window", SetWindow<&Request::window>},
-      {"window_sinks", SetWindow<&Request::window_sinks>},
-      {"path", SetPath},
-      BATON_KEY(request_id, SetString),
-      BATON_KEY(tenant, SetString),
-      {"priority", SetPriority},
-      BATON_KEY(cache_salt, SetString),
-      BATON_KEY(prefix_cache, SetBool),
-      BATON_KEY(deadline, SetDuration),
+      {"beams",
+       [](const std::string& key, const Json& value, T* t) -> absl::Status {
+         BATON_ASSIGN_OR_RETURN(BeamOf(t)->width, Whole<uint32_t>(key, value));
+         return absl::OkStatus();
+       }},
+      {"length_penalty", [](const std::string& key, const Json& value,
+                            T* t) { return SetFloat(key, value, &BeamOf(t)->length_penalty); }},
+      {"early_stopping", [](const std::string& key, const Json& value,
+                            T* t) { return SetString(key, value, &BeamOf(t)->early_stopping); }},
   };
+}
+
+const Setters<Phase>& PhaseSetters() {
+  using T = Phase;
+  static const auto* const kSetters = [] {
+    auto* setters = new Setters<Phase>(CommonSetters<Phase>());
+    setters->insert(setters->end(),
+                    {{"max_tokens",
+                      [](const std::string& key, const Json& value, T* t) -> absl::Status {
+                        BATON_ASSIGN_OR_RETURN(t->max_tokens, Whole<uint32_t>(key, value));
+                        return absl::OkStatus();
+                      }},
+                     BATON_KEY(until_token_ids, SetIds)});
+    return setters;
+  }();
+  return *kSetters;
+}
+
+template <typename T>
+absl::Status ApplyKey(const Setters<T>& setters, const std::string& key, const Json& value,
+                      T* target) {
+  for (const auto& [name, setter] : setters) {
+    if (name == key) return setter(key, value, target);
+  }
+  std::vector<std::string> known;
+  for (const auto& [name, setter] : setters) known.push_back(name);
+  return UnknownKey(key, known);
+}
+
+absl::Status SetPhases(const std::string& key, const Json& value, std::vector<Phase>* out) {
+  if (!value.is_array()) return Wrong(key, "a list of phases", value);
+  out->clear();
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string where = absl::StrCat(key, "[", i, "]");
+    if (!value[i].is_object()) return Wrong(where, "an object", value[i]);
+    Phase& phase = out->emplace_back();
+    for (const auto& [name, field] : value[i].items()) {
+      const absl::Status set = ApplyKey(PhaseSetters(), name, field, &phase);
+      if (!set.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(where, ": ", std::string(set.message())));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+const Setters<Request>& RequestSetters() {
+  using T = Request;
+  static const auto* const kSetters = [] {
+    auto* setters = new Setters<Request>(CommonSetters<Request>());
+    setters->insert(setters->end(), {
+                                        BATON_KEY(model, SetString),
+                                        BATON_KEY(prompt, SetString),
+                                        {"prompt_ids", SetPromptIds},
+                                        {"messages", SetMessages},
+                                        BATON_KEY(logprobs, SetWhole),
+                                        BATON_KEY(prompt_logprobs, SetWhole),
+                                        BATON_KEY(max_tokens, SetWhole),
+                                        BATON_KEY(min_tokens, SetWhole),
+                                        BATON_KEY(stop, SetTexts),
+                                        BATON_KEY(stop_token_ids, SetIds),
+                                        BATON_KEY(stop_sequences, SetIdLists),
+                                        BATON_KEY(ignore_eos, SetBool),
+                                        BATON_KEY(include_stop, SetBool),
+                                        BATON_KEY(time_limit, SetDuration),
+                                        BATON_KEY(preset, SetString),
+                                        BATON_KEY(n, SetWhole),
+                                        BATON_KEY(best_of, SetWhole),
+                                        BATON_KEY(phases, SetPhases),
+                                        {"window", SetWindow<&Request::window>},
+                                        {"window_sinks", SetWindow<&Request::window_sinks>},
+                                        {"path", SetPath},
+                                        BATON_KEY(request_id, SetString),
+                                        BATON_KEY(tenant, SetString),
+                                        {"priority", SetPriority},
+                                        BATON_KEY(cache_salt, SetString),
+                                        BATON_KEY(prefix_cache, SetBool),
+                                        BATON_KEY(deadline, SetDuration),
+                                    });
+    return setters;
+  }();
   return *kSetters;
 }
 #undef BATON_KEY
-
-absl::Status ApplyKey(const std::string& key, const Json& value, Request* request) {
-  for (const auto& [name, setter] : Setters()) {
-    if (name == key) return setter(key, value, request);
-  }
-  std::vector<std::string> known;
-  for (const auto& [name, setter] : Setters()) known.push_back(name);
-  return UnknownKey(key, known);
-}
 
 }  // namespace
 
@@ -265,7 +333,7 @@ absl::Status ApplyRequestJson(std::string_view line, Request* request) {
   }
   if (inputs == 1) ClearInput(request);
   for (const auto& [key, value] : object.items()) {
-    BATON_RETURN_IF_ERROR(ApplyKey(key, value, request));
+    BATON_RETURN_IF_ERROR(ApplyKey(RequestSetters(), key, value, request));
   }
   return absl::OkStatus();
 }
@@ -278,6 +346,13 @@ absl::StatusOr<std::vector<ChatTurn>> ParseConversation(std::string_view text) {
         "not a JSON list of messages, nor an object with \"messages\"");
   }
   return ParseTurns(json["messages"]);
+}
+
+absl::StatusOr<std::vector<Phase>> ParsePhases(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<Phase> phases;
+  BATON_RETURN_IF_ERROR(SetPhases("phases", json, &phases));
+  return phases;
 }
 
 absl::StatusOr<Path> ParsePath(std::string_view name) {

@@ -21,6 +21,10 @@ absl::Status ApplyRequestJson(std::string_view line, Request* request);
 // whose "messages" is one.
 absl::StatusOr<std::vector<ChatTurn>> ParseConversation(std::string_view text);
 
+// A JSON list of phases: keys of sampling, and beams, length_penalty,
+// early_stopping, max_tokens, until_token_ids.
+absl::StatusOr<std::vector<Phase>> ParsePhases(std::string_view text);
+
 // "auto", "split" or "local".
 absl::StatusOr<Path> ParsePath(std::string_view name);
 

@@ -53,6 +53,26 @@ Json LogprobsToJson(const std::vector<TokenLogprobs>& logprobs, Json list = Json
   return list;
 }
 
+void AddMatched(const std::string& stop, const std::vector<uint32_t>& ids, Json* json) {
+  if (!stop.empty()) (*json)["matched_stop"] = stop;
+  if (!ids.empty()) (*json)["matched_token_ids"] = ids;
+}
+
+Json ChoicesToJson(const std::vector<Choice>& choices) {
+  Json list = Json::array();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Choice& choice = choices[i];
+    Json& json = list.emplace_back(Json{{"index", i},
+                                        {"token_ids", choice.token_ids},
+                                        {"text", choice.text},
+                                        {"finish_reason", choice.finish_reason}});
+    AddMatched(choice.matched_stop, choice.matched_token_ids, &json);
+    if (choice.score) json["score"] = *choice.score;
+    if (!choice.logprobs.empty()) json["logprobs"] = LogprobsToJson(choice.logprobs);
+  }
+  return list;
+}
+
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -91,8 +111,11 @@ std::string ResultToJson(const Result& result) {
                  {"recomputed_tokens", result.scheduling.recomputed_tokens},
                  {"swapped_bytes", result.scheduling.swapped_bytes},
                  {"preempted_ms", Rounded(result.scheduling.preempted)}}}};
-  if (!result.matched_stop.empty()) json["matched_stop"] = result.matched_stop;
-  if (!result.matched_token_ids.empty()) json["matched_token_ids"] = result.matched_token_ids;
+  AddMatched(result.matched_stop, result.matched_token_ids, &json);
+  const auto& choices = result.choices;
+  if (choices.size() > 1 || (!choices.empty() && choices.front().score)) {
+    json["choices"] = ChoicesToJson(choices);
+  }
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
   if (!result.prompt_logprobs.empty()) {
     json["prompt_logprobs"] = LogprobsToJson(result.prompt_logprobs, Json::array({nullptr}));

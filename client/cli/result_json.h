@@ -10,6 +10,7 @@ namespace baton::cli {
 
 // One object on one line, without a line break: token_ids, text,
 // finish_reason, usage, timing_ms, itl_ms, path and, when asked for, logprobs;
+// of several answers, or ranked ones, also choices, a list, best first;
 // of a failed request {"error": {code, message, field?, retry_after_ms?}}.
 std::string ResultToJson(const Result& result);
 std::string ErrorToJson(const Status& status);

@@ -24,11 +24,16 @@ uint64_t MostPositions(const Sequence& sequence) {
 // smaller ones: the first of those that run is never put aside, ends, and makes
 // room.
 void Engine::Impl::Admit(absl::Time now) {
-  uint32_t seats_taken = table_.Count([](const Sequence& s) { return s.admitted(); });
+  uint32_t seats_taken = 0;
+  table_.Count([&](const Sequence& sequence) {
+    seats_taken += sequence.admitted() ? sequence.seats() : 0;
+    return false;
+  });
   if (seats_taken >= options_.max_sequences) return;
   for (Sequence* sequence : AdmissionOrder(now)) {
-    if (seats_taken >= options_.max_sequences || !TryAdmit(*sequence)) return;
-    ++seats_taken;
+    const uint32_t seats = sequence->seats();
+    if (seats_taken + seats > options_.max_sequences || !TryAdmit(*sequence)) return;
+    seats_taken += seats;
   }
 }
 
@@ -51,25 +56,63 @@ std::vector<Sequence*> Engine::Impl::AdmissionOrder(absl::Time now) const {
   return order;
 }
 
-// The length of its table; what it has dropped is not taken again.
+// The length of the trunk's table; what it has dropped is not taken again.
 uint32_t Engine::Impl::TableToAdmit(const Sequence& sequence) const {
-  const bool more = sequence.spec.role != Role::kPrefill && sequence.outputs() == 0;
-  const uint64_t next = sequence.tokens.size() + (more ? 1 : 0);
+  if (sequence.fork_at > 0) return kv::BlocksForTokens(sequence.fork_at);
+  const bool more = sequence.spec.role != Role::kPrefill && !sequence.forked;
+  const uint64_t next = sequence.trunk().tokens.size() + (more ? 1 : 0);
   return kv::BlocksForTokens(std::min(next, MostPositions(sequence)));
 }
 
 uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
-  return TableToAdmit(sequence) - sequence.dropped_blocks();
+  if (sequence.fork_at > 0) {
+    const uint32_t shared = sequence.fork_at / kv::kBlockTokens;
+    uint32_t blocks = shared;
+    for (const Branch& branch : sequence.branches) {
+      blocks += kv::BlocksForTokens(branch.tokens.size()) - shared;
+    }
+    return blocks;
+  }
+  if (sequence.branches.size() > 1) {
+    return static_cast<uint32_t>(sequence.swapped.size()) + sequence.new_blocks();
+  }
+  const uint32_t table = TableToAdmit(sequence) - sequence.dropped_blocks(sequence.trunk());
+  return sequence.forked ? table : std::max(table, BlocksToFork(sequence));
 }
 
-// A block for each running sequence that may still grow, so that what is
-// admitted now does not put others aside at once.
+// What the first tokens of all choices or beams take.
+uint32_t Engine::Impl::BlocksToFork(const Sequence& sequence) const {
+  if (sequence.spec.role == Role::kPrefill) return 0;
+  return static_cast<uint32_t>(kv::BlocksForBranches(
+      sequence.prompt_tokens, std::min(sequence.spec.max_tokens - 1, 1u), sequence.spec.width()));
+}
+
+// So that what is admitted now does not put others aside at once.
+uint32_t Engine::Impl::ReserveOf(const Sequence& sequence) const {
+  if (!sequence.admitted() || !sequence.holds_blocks) return 0;
+  const uint32_t held = sequence.held_blocks();
+  const bool grows = kv::MostBlocks(sequence.spec.window, 0, MostPositions(sequence)) > held;
+  if (!sequence.forked) {
+    const uint32_t fork = BlocksToFork(sequence);
+    return std::max(grows ? 1u : 0u, fork > held ? fork - held : 0);
+  }
+  if (sequence.branches.size() == 1 && !sequence.search) return grows ? 1 : 0;
+  uint32_t blocks = 0;
+  for (const Branch& branch : sequence.branches) {
+    const uint32_t needed = kv::BlocksForTokens(branch.tokens.size());
+    const auto has = static_cast<uint32_t>(branch.blocks.size());
+    blocks += needed > has ? needed - has : 1;
+  }
+  return std::max(blocks, sequence.seats());
+}
+
 uint32_t Engine::Impl::GrowthReserve() const {
-  return table_.Count([](const Sequence& sequence) {
-    return sequence.admitted() && sequence.holds_blocks &&
-           kv::MostBlocks(sequence.spec.window, 0, MostPositions(sequence)) >
-               sequence.held_blocks();
+  uint32_t blocks = 0;
+  table_.Count([&](const Sequence& sequence) {
+    blocks += ReserveOf(sequence);
+    return false;
   });
+  return blocks;
 }
 
 // A hand-off has nothing to be computed here.
@@ -84,7 +127,7 @@ sched::Job Engine::Impl::JobOf(const Sequence& sequence) const {
   if (sequence.state == State::kReserving) return job;
   const sched::StepCosts& costs = costs_.costs();
   job.work = costs.knows_prompts()
-                 ? costs.Prompt(sequence.computed, job.tokens, limits_.chunk_tokens)
+                 ? costs.Prompt(sequence.trunk().computed, job.tokens, limits_.chunk_tokens)
                  : job.tokens * kTokenAtFirst;
   return job;
 }
@@ -118,10 +161,10 @@ void Engine::Impl::RefuseInfeasible(absl::Time now) {
 }
 
 bool Engine::Impl::TryAdmit(Sequence& sequence) {
-  if (!HasRoomFor(sequence, BlocksToAdmit(sequence), GrowthReserve()) ||
-      !TakeBlocks(sequence, TableToAdmit(sequence))) {
-    return false;
-  }
+  if (!HasRoomFor(sequence, BlocksToAdmit(sequence), GrowthReserve())) return false;
+  const bool taken =
+      sequence.swapped.empty() ? TakeBlocks(sequence, TableToAdmit(sequence)) : SwapIn(sequence);
+  if (!taken) return false;
   if (sequence.state == State::kPreempted) {
     Resume(sequence);
   } else if (sequence.state == State::kReserving) {

@@ -2,6 +2,7 @@
 // The public face: checks options, and posts everything else to the thread.
 #include "common/engine/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,15 @@ absl::Status CheckOptions(const Options& options, const model::Model& model) {
 }
 
 }  // namespace
+
+uint32_t SequenceSpec::width() const {
+  uint32_t width = choices;
+  if (beam.has_value()) width = std::max(width, beam->width);
+  for (const PhaseSpec& phase : phases) {
+    if (phase.beam.has_value()) width = std::max(width, phase.beam->width);
+  }
+  return width;
+}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<model::Model> model,
                                                        const Options& options, Listener* listener,
@@ -58,6 +68,12 @@ void Engine::Submit(SequenceSpec spec) { impl_->PostSubmit(std::move(spec)); }
 void Engine::Cancel(SequenceRef ref, absl::Status reason) {
   impl_->Post([impl = impl_.get(), ref, reason = std::move(reason)]() mutable {
     impl->Cancel(ref, std::move(reason));
+  });
+}
+
+void Engine::CancelChoice(SequenceRef ref, uint32_t choice, absl::Status reason) {
+  impl_->Post([impl = impl_.get(), ref, choice, reason = std::move(reason)]() mutable {
+    impl->CancelChoice(ref, choice, std::move(reason));
   });
 }
 

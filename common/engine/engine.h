@@ -19,6 +19,7 @@
 #include "common/kv/window.h"
 #include "common/model/model.h"
 #include "common/prefix/journal.h"
+#include "common/sampling/beam_search.h"
 #include "common/sampling/params.h"
 #include "common/sched/policy.h"
 #include "common/sched/step_costs.h"
@@ -45,14 +46,27 @@ struct SequenceRef {
   }
 };
 
+// A part of an answer with a strategy of its own: types.proto, Phase.
+struct PhaseSpec {
+  sampling::Params sampling = {};
+  std::optional<sampling::BeamParams> beam = std::nullopt;
+  uint32_t max_tokens = 0;  // 0: not by length
+  std::vector<TokenId> until_tokens = {};
+};
+
 struct SequenceSpec {
   SequenceRef ref;
   Role role = Role::kWhole;
   std::string request_id;  // for logs
   std::vector<TokenId> prompt;
   sampling::Params sampling;
-  uint32_t max_tokens = 1;
+  uint32_t max_tokens = 1;  // of each answer
   std::vector<TokenId> stop_tokens;
+  // Answers to one prompt, from 0 to choices - 1; with `beam` the best hypotheses.
+  uint32_t choices = 1;
+  std::optional<sampling::BeamParams> beam = std::nullopt;
+  // Instead of `sampling` and `beam`; a phase with beams needs choices == 1.
+  std::vector<PhaseSpec> phases = {};
   absl::Time deadline = absl::InfiniteFuture();
   std::string handoff_key;  // kPrefill and kDecode: ties both ends together
   int32_t priority = 0;     // sched::kLowestPriority to sched::kHighestPriority
@@ -66,18 +80,30 @@ struct SequenceSpec {
   // What its positions see. With a limit it is kept out of the prefix cache: KV
   // behind the window is not that of sequences that see more.
   kv::Window window = {};
+
+  // Answers and beams that are computed at once, at most.
+  uint32_t width() const;
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength };
 
 struct TokenOutput {
   SequenceRef ref;
-  uint32_t index = 0;  // in the output, from 0
+  uint32_t index = 0;  // in the choice's output, from 0
   sampling::Sample sample;
   // Token 0 only: end of the prompt's last chunk.
   std::optional<absl::Time> prefill_end;
-  // Token 1 of a kDecode sequence only: start of its first step.
+  // Of a kDecode sequence's first tokens only: start of its first step.
   std::optional<absl::Time> first_step_start;
+  uint32_t choice = 0;
+  FinishReason finish = FinishReason::kNone;  // the choice ends with this token
+  std::optional<double> score;                // of the hypothesis that the choice is
+};
+
+// The prompt is computed, and a search begins of which no token is decided yet.
+struct SearchOutput {
+  SequenceRef ref;
+  absl::Time prefill_end;
 };
 
 // Log-probabilities of the prompt tokens from `first_index`, at least 1, on.
@@ -105,10 +131,10 @@ struct Preemptions {
 // holds nothing of it.
 struct EndOutput {
   SequenceRef ref;
-  absl::Status status;  // not OK: reason is kNone
-  FinishReason reason = FinishReason::kNone;
-  bool handed_off = false;  // kPrefill: the decode worker goes on
-  std::string transport;    // of the hand-off
+  absl::Status status;                        // not OK: reason is kNone
+  FinishReason reason = FinishReason::kNone;  // of the choice that ended last
+  bool handed_off = false;                    // kPrefill: the decode worker goes on
+  std::string transport;                      // of the hand-off
   uint64_t handoff_bytes = 0;
   // kDecode: prompt tokens whose KV was here, so that the hand-off left it out.
   uint32_t cached_prompt_tokens = 0;
@@ -119,14 +145,17 @@ struct EndOutput {
 struct StepOutput {
   std::vector<StartOutput> started;
   std::vector<PromptLogprobsOutput> prompt_logprobs;
+  std::vector<SearchOutput> searches;
   std::vector<TokenOutput> tokens;
   std::vector<EndOutput> ends;
 };
 
 // State that travels with a hand-off beside the KV.
 struct HandoffState {
-  TokenId first_token = 0;
-  uint32_t drawn = 1;  // outputs sampled so far
+  std::vector<TokenId> first_tokens = {};  // of each choice
+  uint32_t drawn = 1;                      // outputs of each so far
+  // Instead, with drawn == 0: where a beam search begins.
+  sampling::BeamRow search = {};
 };
 
 // Receives what the engine produces, on the engine's thread. Must not block.
@@ -222,11 +251,15 @@ struct Load {
 //
 // Admission takes the blocks of the prompt and one more token, and leaves each
 // running sequence a block to grow by. When the pool runs dry, the running
-// sequence of the lowest class that arrived last is put aside (never the first
-// one, so that there is always progress): its KV is swapped out, or dropped and
-// computed again, whichever is predicted to be cheaper. No token depends on it.
+// sequence of the lowest class that arrived last is put aside with all of its
+// choices or beams (never the first one, so that there is always progress): its
+// KV is swapped out, or dropped and computed again, whichever is predicted to be
+// cheaper. No token depends on it.
 // A sequence that can never fit is refused at once. Order:
 // prompts as the policy says; decode rows are in every step.
+//
+// The choices and beams of a sequence share the blocks of what they have in
+// common: a block that several hold is copied before one of them writes into it.
 //
 // What a prompt has in common with earlier sequences is not computed again: its
 // full blocks are shared, a partly common one is copied. A sequence's KV does
@@ -253,6 +286,9 @@ class Engine final {
   // Ends a sequence with `reason`; its EndOutput follows within one step. No
   // effect on a sequence that has ended.
   void Cancel(SequenceRef ref, absl::Status reason);
+  // Ends one of its choices without a word, or all with `reason` when no other
+  // is left. No effect on one that has ended.
+  void CancelChoice(SequenceRef ref, uint32_t choice, absl::Status reason);
   // The same for all sequences of an owner.
   void CancelOwner(uint64_t owner, absl::Status reason);
 

@@ -37,7 +37,7 @@ uint32_t Engine::Impl::FetchPrefix(Sequence& sequence, uint32_t most) {
   for (const kv::BlockId block : held) pool_.Retain(block, kv::Owner::kRequest);
   const prefix::BlockHasher hasher(sequence.spec.cache_salt);
   prefix::Hash128 hash;
-  const std::span<const TokenId> all(sequence.tokens);
+  const std::span<const TokenId> all(sequence.trunk().tokens);
   uint32_t fetched = 0;
   bool room = true;
   for (uint32_t i = 0; i < wanted && fetched < most; ++i) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV leaving (kPrefill) and arriving (kDecode).
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/log.h"
 #include "common/engine/impl.h"
@@ -15,13 +17,14 @@ namespace baton::engine {
 void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
   if (sequence.spec.role != Role::kPrefill) return;
   const uint32_t first = sequence.pin_end;
-  const uint32_t ready = sequence.computed >= sequence.prompt_tokens
-                             ? static_cast<uint32_t>(sequence.blocks.size())
-                             : sequence.computed / kv::kBlockTokens;
+  const Branch& trunk = sequence.trunk();
+  const uint32_t ready = trunk.computed >= sequence.prompt_tokens
+                             ? static_cast<uint32_t>(trunk.blocks.size())
+                             : trunk.computed / kv::kBlockTokens;
   if (ready == first) return;
   Pin(sequence, ready);
   sender_->BlocksReady(sequence.spec.ref, first,
-                       {sequence.blocks.begin() + first, sequence.blocks.begin() + ready});
+                       {trunk.blocks.begin() + first, trunk.blocks.begin() + ready});
 }
 
 void Engine::Impl::CommitHandoffs() {
@@ -29,7 +32,7 @@ void Engine::Impl::CommitHandoffs() {
     SendReadyBlocks(*sequence);
     ReleaseBlocks(*sequence);  // the pins stay
     sequence->committed = true;
-    sender_->Commit(sequence->spec.ref, {sequence->tokens.back(), sequence->outputs()});
+    sender_->Commit(sequence->spec.ref, sequence->handoff);
   }
 }
 
@@ -80,8 +83,8 @@ void Engine::Impl::Grant(Sequence& sequence) {
   Pin(sequence, end);
   sequence.writing = true;
   sequence.state = State::kReserved;
-  std::exchange(sequence.granted, nullptr)(
-      Reservation{first, {sequence.blocks.begin() + first, sequence.blocks.begin() + end}});
+  std::exchange(sequence.granted, nullptr)(Reservation{
+      first, {sequence.trunk().blocks.begin() + first, sequence.trunk().blocks.begin() + end}});
 }
 
 void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
@@ -92,7 +95,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   }
   Sequence& sequence = *found;
   sequence.writing = false;
-  arena_->AfterHostWrites(std::span(sequence.blocks)
+  arena_->AfterHostWrites(std::span(sequence.trunk().blocks)
                               .subspan(sequence.pin_begin, sequence.pin_end - sequence.pin_begin));
   Unpin(sequence);
   if (sequence.state == State::kEnding) {
@@ -100,22 +103,45 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
         absl::StrCat("the sequence has ended: ", sequence.end_status.message())));
     return Retire(sequence);
   }
-  if (state.drawn != 1 || state.first_token >= model_->info().vocabulary_size) {
-    const auto refusal = absl::InvalidArgumentError(
-        absl::StrCat("a hand-off with ", state.drawn, " outputs, the last of them token ",
-                     state.first_token, ", cannot be taken over"));
-    accepted(refusal);
-    return End(sequence, refusal);
+  if (absl::Status fits = CheckState(sequence, state); !fits.ok()) {
+    accepted(fits);
+    return End(sequence, std::move(fits));
   }
-  sequence.computed = sequence.prompt_tokens;
+  Branch& trunk = sequence.trunk();
+  trunk.computed = sequence.prompt_tokens;
   sequence.started = true;
-  sequence.tokens.push_back(state.first_token);
   sequence.state = State::kDecoding;
-  KeepPrefix(sequence);
-  DropOutOfSight(sequence);
+  KeepPrefix(sequence, trunk);
+  DropOutOfSight(sequence, trunk);
   accepted(absl::OkStatus());
-  // The other end keeps such a sequence; taken over, it has nothing to do.
-  if (const auto reason = FinishOf(sequence)) End(sequence, absl::OkStatus(), *reason);
+  // Choices that have ended with their first token are not taken up here.
+  if (state.drawn > 0) {
+    Fork(sequence, state.first_tokens);
+  } else {
+    StartSearch(sequence, trunk);
+    AdvanceSearch(sequence, {&state.search, 1}, {});
+  }
+  Settle(sequence);
+}
+
+absl::Status Engine::Impl::CheckState(const Sequence& sequence, const HandoffState& state) const {
+  const bool search = sequence.spec.phases.front().beam.has_value();
+  const size_t choices = search ? 0 : sequence.spec.choices;
+  const auto unknown = [this](TokenId token) { return token >= model_->info().vocabulary_size; };
+  const auto& candidates = state.search.candidates;
+  if (state.drawn == (search ? 0u : 1u) && state.first_tokens.size() == choices &&
+      std::none_of(state.first_tokens.begin(), state.first_tokens.end(), unknown) &&
+      search != candidates.empty() &&
+      std::none_of(candidates.begin(), candidates.end(),
+                   [&](const auto& candidate) { return unknown(candidate.token); })) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a hand-off with ", state.drawn, " outputs of ", state.first_tokens.size(), " choices",
+      state.first_tokens.empty() ? ""
+                                 : absl::StrCat(" (", absl::StrJoin(state.first_tokens, ", "), ")"),
+      " and ", candidates.size(), " candidates cannot be taken over for ", choices, " choices",
+      search ? " and a search" : ""));
 }
 
 void Engine::Impl::ReleaseReservation(SequenceRef ref, absl::Status reason) {

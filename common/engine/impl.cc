@@ -118,7 +118,7 @@ void Engine::Impl::EndExpired(absl::Time now) {
 void Engine::Impl::Flush() {
   PublishLoad();
   if (output_.started.empty() && output_.tokens.empty() && output_.ends.empty() &&
-      output_.prompt_logprobs.empty()) {
+      output_.prompt_logprobs.empty() && output_.searches.empty()) {
     return;
   }
   listener_->OnStep(std::exchange(output_, {}));
@@ -127,8 +127,8 @@ void Engine::Impl::Flush() {
 void Engine::Impl::PublishLoad() {
   Load load = counters_;
   table_.Count([this, &load](const Sequence& sequence) {
-    load.waiting_sequences += sequence.waiting() ? 1 : 0;
-    load.running_sequences += sequence.admitted() ? 1 : 0;
+    load.waiting_sequences += sequence.waiting() ? sequence.seats() : 0;
+    load.running_sequences += sequence.admitted() ? sequence.seats() : 0;
     const bool local = sequence.state == State::kQueued || sequence.state == State::kPrompt;
     load.queued_prompt_tokens += local ? sequence.remaining() : 0;
     AddCommitted(sequence, load);
@@ -190,7 +190,9 @@ void Engine::Impl::End(Sequence& sequence, const absl::Status& status, FinishRea
   table_.ForgetDeadline(sequence);
   sequence.end_reason = status.ok() ? reason : FinishReason::kNone;
   sequence.end_status = status;
-  if (before == State::kDecoding && !absl::IsInternal(status)) KeepPrefix(sequence);
+  if (before == State::kDecoding && !absl::IsInternal(status)) {
+    for (const Branch& branch : sequence.branches) KeepPrefix(sequence, branch);
+  }
   ReleaseBlocks(sequence);
   DropSwapped(sequence);
   const SequenceRef ref = sequence.spec.ref;
@@ -225,32 +227,37 @@ void Engine::Impl::Retire(Sequence& sequence) {
 
 void Engine::Impl::Pin(Sequence& sequence, uint32_t end) {
   while (sequence.pin_end < end) {
-    pool_.Retain(sequence.blocks[sequence.pin_end++], kv::Owner::kTransfer);
+    pool_.Retain(sequence.trunk().blocks[sequence.pin_end++], kv::Owner::kTransfer);
   }
 }
 
 void Engine::Impl::Unpin(Sequence& sequence) {
   while (sequence.pin_end > sequence.pin_begin) {
-    pool_.Release(sequence.blocks[--sequence.pin_end], kv::Owner::kTransfer);
+    pool_.Release(sequence.trunk().blocks[--sequence.pin_end], kv::Owner::kTransfer);
   }
 }
 
 void Engine::Impl::ReleaseBlocks(Sequence& sequence) {
   if (!std::exchange(sequence.holds_blocks, false)) return;
-  for (uint32_t i = 0; i < sequence.blocks.size(); ++i) {
-    if (!sequence.dropped(i)) pool_.Release(sequence.blocks[i], kv::Owner::kRequest);
+  for (Branch& branch : sequence.branches) ReleaseBlocks(sequence, branch);
+}
+
+// The table stays: whoever has pinned blocks finds them there.
+void Engine::Impl::ReleaseBlocks(const Sequence& sequence, Branch& branch) {
+  for (uint32_t i = 0; i < branch.blocks.size(); ++i) {
+    if (!sequence.dropped(branch, i)) pool_.Release(branch.blocks[i], kv::Owner::kRequest);
   }
 }
 
 // Their entries stay in the table, where nobody reads them. A sender may: its
 // pins are its own.
-void Engine::Impl::DropOutOfSight(Sequence& sequence) {
+void Engine::Impl::DropOutOfSight(const Sequence& sequence, Branch& branch) {
   const kv::Window& window = sequence.spec.window;
-  const uint32_t end = window.FirstBlock(sequence.computed);
-  for (uint32_t i = std::max(sequence.dropped_end, window.sink_blocks()); i < end; ++i) {
-    pool_.Release(sequence.blocks[i], kv::Owner::kRequest);
+  const uint32_t end = window.FirstBlock(branch.computed);
+  for (uint32_t i = std::max(branch.dropped_end, window.sink_blocks()); i < end; ++i) {
+    pool_.Release(branch.blocks[i], kv::Owner::kRequest);
   }
-  sequence.dropped_end = std::max(sequence.dropped_end, end);
+  branch.dropped_end = std::max(branch.dropped_end, end);
 }
 
 absl::Status Engine::Impl::CheckIntegrity() {
@@ -271,11 +278,14 @@ absl::Status Engine::Impl::CheckPool() {
   absl::flat_hash_set<kv::BlockId> requested, transferred;  // shared ones count once
   size_t swapped = 0;
   table_.Count([&](const Sequence& sequence) {
-    const auto& blocks = sequence.blocks;
-    for (uint32_t i = 0; sequence.holds_blocks && i < blocks.size(); ++i) {
-      if (!sequence.dropped(i)) requested.insert(blocks[i]);
+    for (const Branch& branch : sequence.branches) {
+      for (uint32_t i = 0; sequence.holds_blocks && i < branch.blocks.size(); ++i) {
+        if (!sequence.dropped(branch, i)) requested.insert(branch.blocks[i]);
+      }
     }
-    for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) transferred.insert(blocks[i]);
+    for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) {
+      transferred.insert(sequence.trunk().blocks[i]);
+    }
     swapped += sequence.swapped.size();
     return false;
   });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
 // subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, file_tier.cc, step.cc,
-// handoff.cc; the loop is impl.cc.
+// branches.cc, search.cc, handoff.cc; the loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,7 @@ class Engine::Impl final {
   // Bodies of the commands that Engine posts.
   void Submit(SequenceSpec spec);
   void Cancel(SequenceRef ref, absl::Status reason);
+  void CancelChoice(SequenceRef ref, uint32_t choice, absl::Status reason);
   void CancelOwner(uint64_t owner, const absl::Status& reason);
   void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
   void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
@@ -57,12 +58,15 @@ class Engine::Impl final {
   void Trim(uint32_t keep);
 
  private:
-  // A sequence's part of a step.
+  // A branch's part of a step.
   struct Row {
     Sequence* sequence = nullptr;
+    uint32_t branch = 0;  // index; branches stay where they are during a step
     uint32_t tokens = 0;
     bool sampled = false;  // a token is chosen after it
     bool scored = false;   // a prompt's tokens, whose log-probabilities are told
+
+    const Branch& of() const { return sequence->branches[branch]; }
 
     // Rows of logits that it needs, the last of them for the token.
     size_t logit_rows() const { return scored ? tokens : sampled ? 1 : 0; }
@@ -88,13 +92,15 @@ class Engine::Impl final {
   void Pin(Sequence& sequence, uint32_t end);
   void Unpin(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
+  void ReleaseBlocks(const Sequence& sequence, Branch& branch);
   // Gives back what no position to come sees.
-  void DropOutOfSight(Sequence& sequence);
+  void DropOutOfSight(const Sequence& sequence, Branch& branch);
   void AddCommitted(const Sequence& sequence, Load& load) const;
   absl::Status CheckPool();
 
   // submit.cc
   absl::Status CheckSpec(const SequenceSpec& spec) const;
+  absl::Status CheckPhases(const SequenceSpec& spec) const;
   absl::Status CheckRoom(const SequenceSpec& spec) const;
   void Refuse(const SequenceRef& ref, absl::Status status);
 
@@ -107,14 +113,19 @@ class Engine::Impl final {
   std::vector<Sequence*> AdmissionOrder(absl::Time now) const;
   uint32_t TableToAdmit(const Sequence& sequence) const;
   uint32_t BlocksToAdmit(const Sequence& sequence) const;
+  uint32_t BlocksToFork(const Sequence& sequence) const;
+  // Blocks that an admitted sequence will take soon.
+  uint32_t ReserveOf(const Sequence& sequence) const;
   uint32_t GrowthReserve() const;
   bool TryAdmit(Sequence& sequence);
   uint32_t FreeBlocks() const;
 
   // preemption.cc
   std::pair<int64_t, uint64_t> KeepRank(const Sequence& sequence, absl::Time now) const;
-  // Gives each decoding sequence the block of its next position, or makes it wait.
+  // Gives each branch that decodes the blocks of its next positions, for itself
+  // alone, or makes it wait.
   void Grow(absl::Time now);
+  void GrowBranch(Sequence& sequence, size_t index, absl::Time now);
   // Who is to be put aside next; null: nobody can be.
   Sequence* Victim(absl::Time now) const;
   bool CanRecompute(const Sequence& sequence) const;
@@ -122,6 +133,9 @@ class Engine::Impl final {
   bool SwapIsCheaper(const Sequence& sequence) const;
   void Preempt(Sequence& sequence, absl::Time now);
   void Resume(Sequence& sequence);
+  void SwapOut(Sequence& sequence);
+  // False: there are too few blocks.
+  bool SwapIn(Sequence& sequence);
   void DropSwapped(Sequence& sequence);
   void NoteCopy(Sequence& sequence, size_t blocks, absl::Duration elapsed);
   void BreakDeadlock(absl::Time now);
@@ -150,7 +164,7 @@ class Engine::Impl final {
   absl::StatusOr<std::vector<kv::BlockId>> Allocate(uint32_t count);
   // Leaves the full blocks that are computed in the cache. REQUIRES: a token
   // was drawn from them, so that they are known to hold no NaN.
-  void KeepPrefix(const Sequence& sequence);
+  void KeepPrefix(const Sequence& sequence, const Branch& branch);
 
   // file_tier.cc
   // Brings blocks of those that wait back from the file.
@@ -160,22 +174,63 @@ class Engine::Impl final {
   // step.cc
   bool RunStep(absl::Time now);
   std::vector<Row> PlanRows(absl::Time now) const;
+  void PlanBranches(Sequence& sequence, std::vector<Row>& rows, std::vector<Row>& chunks) const;
   void StartPrompts(std::span<const Row> rows, absl::Time now);
   absl::Status RunModel(std::span<const Row> rows);
   // Learns what the step took, and charges tenants for it.
   void Account(std::span<const Row> rows, const StepTimes& times);
+  void CommitRows(std::span<const Row> rows, const StepTimes& times);
   void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
-  absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence,
-                                               std::span<const float> logits) const;
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
-  void CountPromptTokens(Sequence& sequence, uint32_t tokens);
-  void EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times);
-  std::optional<FinishReason> FinishOf(const Sequence& sequence) const;
+  void CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens);
+  sampling::Position PositionOf(Sequence& sequence, Branch& branch, uint32_t choice) const;
+  absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence, Branch& branch, uint32_t choice,
+                                               std::span<const float> logits) const;
+  void EmitToken(Sequence& sequence, TokenOutput token, const StepTimes& times);
+
+  // branches.cc
+  // Chooses what follows the prompt: the first token of each choice, or where a
+  // search begins; hands over, or forks.
+  void BeginAnswers(Sequence& sequence, std::span<const float> logits, const StepTimes& times);
+  absl::Status FirstTokens(Sequence& sequence, std::span<const float> logits,
+                           const StepTimes& times);
+  // One branch for each choice, which begins with its token.
+  void Fork(Sequence& sequence, std::span<const TokenId> first_tokens);
+  // All branches go on from what the first one has computed again.
+  void ForkAgain(Sequence& sequence);
+  // A branch that holds what `parent` has computed, too.
+  Branch Share(const Sequence& sequence, const Branch& parent);
+  // Why the branch ends with its last token; kNone: it does not.
+  FinishReason FinishOf(const Sequence& sequence, const Branch& branch) const;
+  // The branch has a new token: goes on to its next phase where one ends.
+  void EnterPhase(Sequence& sequence, Branch& branch);
+  void EndBranch(Sequence& sequence, Branch& branch, FinishReason reason);
+  void DropCancelled(Sequence& sequence);
+  // After a step, or a change between steps: forgets branches that have ended,
+  // and ends the sequence with the last one, or with its failure.
+  void Settle(Sequence& sequence);
+
+  // search.cc
+  absl::StatusOr<sampling::BeamRow> Expand(Sequence& sequence, Branch& branch,
+                                           std::span<const float> logits) const;
+  // `branch` is where the beam search of its phase begins.
+  void StartSearch(Sequence& sequence, const Branch& branch);
+  void CommitBeams(std::span<const Row> rows, std::span<const float> logits,
+                   const StepTimes& times);
+  void AdvanceSearch(Sequence& sequence, std::span<const sampling::BeamRow> rows,
+                     const StepTimes& times);
+  void FollowBeams(Sequence& sequence, std::span<const uint32_t> parents);
+  void ConcludeSearch(Sequence& sequence, const StepTimes& times);
+  void EmitHypothesis(Sequence& sequence, const sampling::BeamSearch::Hypothesis& hypothesis,
+                      uint32_t choice, FinishReason finish, const StepTimes& times);
+  void GoOnFrom(Sequence& sequence, const sampling::BeamSearch::Hypothesis& hypothesis);
 
   // handoff.cc
   void SendReadyBlocks(Sequence& sequence);
   void CommitHandoffs();
   void Grant(Sequence& sequence);
+  // INVALID_ARGUMENT when the sequence cannot go on from it.
+  absl::Status CheckState(const Sequence& sequence, const HandoffState& state) const;
 
   const std::unique_ptr<model::Model> model_;
   const Options options_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "common/base/log.h"
 #include "common/engine/impl.h"
@@ -14,17 +15,15 @@ namespace {
 // What the rate of a copy counts against those before it.
 constexpr double kCopyWeight = 0.25;
 
-// Blocks of [0, computed) that positions to come see.
-std::vector<kv::BlockId> LiveBlocks(const Sequence& sequence) {
-  std::vector<kv::BlockId> live;
-  for (uint32_t i = 0; i < kv::BlocksForTokens(sequence.computed); ++i) {
-    if (!sequence.dropped(i)) live.push_back(sequence.blocks[i]);
-  }
-  return live;
+bool IsGrown(const Sequence& sequence, const kv::BlockPool& pool) {
+  return std::all_of(sequence.branches.begin(), sequence.branches.end(),
+                     [&](const Branch& branch) { return HasBlocksForNext(branch, pool); });
 }
 
-bool HasBlockForNext(const Sequence& sequence) {
-  return sequence.computed / kv::kBlockTokens < sequence.blocks.size();
+// Of its tokens, those that would be computed again.
+uint32_t ComputedTokens(const Sequence& sequence) {
+  const Branch& trunk = sequence.trunk();
+  return sequence.branches.size() == 1 ? trunk.computed : sequence.live_blocks() * kv::kBlockTokens;
 }
 
 }  // namespace
@@ -40,24 +39,33 @@ std::pair<int64_t, uint64_t> Engine::Impl::KeepRank(const Sequence& sequence,
 
 // The best are served first; those that get no block are put aside or wait.
 void Engine::Impl::Grow(absl::Time now) {
-  std::vector<Sequence*> growing = table_.Select([](const Sequence& sequence) {
-    return sequence.state == State::kDecoding && !HasBlockForNext(sequence);
+  std::vector<Sequence*> growing = table_.Select([this](const Sequence& sequence) {
+    return sequence.state == State::kDecoding && !IsGrown(sequence, pool_);
   });
-  if (growing.size() > FreeBlocks()) {
-    std::sort(growing.begin(), growing.end(), [&](const Sequence* a, const Sequence* b) {
-      return KeepRank(*a, now) < KeepRank(*b, now);
-    });
-  }
+  std::sort(growing.begin(), growing.end(), [&](const Sequence* a, const Sequence* b) {
+    return KeepRank(*a, now) < KeepRank(*b, now);
+  });
   for (Sequence* sequence : growing) {
-    while (sequence->state == State::kDecoding && !HasBlockForNext(*sequence)) {
-      auto block = Allocate(1);
-      if (block.ok()) {
-        sequence->blocks.push_back(block->front());
-      } else if (Sequence* victim = Victim(now)) {
-        Preempt(*victim, now);
-      } else {
-        break;
-      }
+    for (size_t i = 0; sequence->state == State::kDecoding && i < sequence->branches.size(); ++i) {
+      GrowBranch(*sequence, i, now);
+    }
+  }
+}
+
+void Engine::Impl::GrowBranch(Sequence& sequence, size_t index, absl::Time now) {
+  Branch& branch = sequence.branches[index];
+  while (sequence.state == State::kDecoding && !HasBlocksForNext(branch, pool_)) {
+    const auto block = Allocate(1);
+    if (!block.ok()) {
+      Sequence* victim = Victim(now);
+      if (victim == nullptr) return;
+      Preempt(*victim, now);
+    } else if (WritesShared(branch, pool_)) {
+      kv::BlockId& shared = branch.blocks[branch.computed / kv::kBlockTokens];
+      arena_->CopyBlock(shared, block->front());
+      pool_.Release(std::exchange(shared, block->front()), kv::Owner::kRequest);
+    } else {
+      branch.blocks.push_back(block->front());
     }
   }
 }
@@ -82,8 +90,16 @@ Sequence* Engine::Impl::Victim(absl::Time now) const {
 
 // Not what came converted, and not what has rolled on beyond the pool.
 bool Engine::Impl::CanRecompute(const Sequence& sequence) const {
-  return !sequence.spec.swap_only &&
-         kv::BlocksForTokens(sequence.tokens.size() + 1) <= pool_.capacity();
+  if (sequence.spec.swap_only) return false;
+  if (sequence.branches.size() == 1) {
+    return kv::BlocksForTokens(sequence.trunk().tokens.size() + 1) <= pool_.capacity();
+  }
+  const uint32_t shared = sequence.common_tokens() / kv::kBlockTokens;
+  uint64_t blocks = shared;
+  for (const Branch& branch : sequence.branches) {
+    blocks += kv::BlocksForTokens(branch.tokens.size() + 1) - shared;
+  }
+  return blocks <= pool_.capacity();
 }
 
 bool Engine::Impl::HasSwapRoom(const Sequence& sequence) const {
@@ -97,43 +113,97 @@ bool Engine::Impl::SwapIsCheaper(const Sequence& sequence) const {
   const double bytes = static_cast<double>(sequence.live_blocks()) *
                        static_cast<double>(arena_->layout().BlockBytes());
   return absl::Seconds(2 * bytes / copy_rate_) <
-         costs_.costs().Prompt(0, sequence.computed, limits_.chunk_tokens);
+         costs_.costs().Prompt(0, ComputedTokens(sequence), limits_.chunk_tokens);
 }
 
 void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
   ++counters_.preemptions;
   ++sequence.preemptions.count;
   sequence.preempted_at = now;
-  if (sequence.computed > 0 && SwapIsCheaper(sequence)) {
-    ++counters_.swaps;
-    const absl::Time begin = absl::Now();
-    sequence.swapped = swap_->Save(*arena_, LiveBlocks(sequence));
-    NoteCopy(sequence, sequence.swapped.size(), absl::Now() - begin);
+  if (ComputedTokens(sequence) > 0 && SwapIsCheaper(sequence)) {
+    SwapOut(sequence);
   } else {
-    if (sequence.outputs() > 0) KeepPrefix(sequence);  // it may be there still
-    sequence.once_computed = std::max(sequence.once_computed, sequence.computed);
+    if (sequence.forked) KeepPrefix(sequence, sequence.trunk());  // it may be there still
     ReleaseBlocks(sequence);
-    sequence.computed = sequence.dropped_end = 0;
+    for (Branch& branch : sequence.branches) {
+      branch.once_computed = std::max(branch.once_computed, branch.computed);
+      branch.computed = branch.dropped_end = 0;
+      branch.blocks.clear();
+    }
+    const bool several = sequence.branches.size() > 1 || sequence.search;
+    sequence.fork_at = several ? sequence.common_tokens() : 0;
   }
-  ReleaseBlocks(sequence);
-  sequence.blocks.clear();
   sequence.state = State::kPreempted;
   LogDebug("sequence put aside", {{"request_id", sequence.spec.request_id},
-                                  {"tokens", sequence.tokens.size()},
+                                  {"branches", sequence.branches.size()},
+                                  {"tokens", sequence.trunk().tokens.size()},
                                   {"swapped_blocks", sequence.swapped.size()}});
 }
 
 // It has its blocks: goes on where it stood, or computes its KV again.
 void Engine::Impl::Resume(Sequence& sequence) {
-  const absl::Time begin = absl::Now();
-  if (const size_t count = sequence.swapped.size(); count > 0) {
-    swap_->Restore(*arena_, sequence.swapped, LiveBlocks(sequence));
-    DropSwapped(sequence);
-    NoteCopy(sequence, count, absl::Now() - begin);
-  }
-  sequence.preemptions.time += begin - sequence.preempted_at;
-  const bool decoding = sequence.outputs() > 0 && sequence.remaining() == 1;
+  sequence.preemptions.time += absl::Now() - sequence.preempted_at;
+  const bool several = sequence.branches.size() > 1 || sequence.search;
+  const bool decoding =
+      sequence.forked && sequence.fork_at == 0 && (several || sequence.trunk().remaining() == 1);
   sequence.state = decoding ? State::kDecoding : State::kPrompt;
+  if (!decoding) return;
+  DropCancelled(sequence);
+  Settle(sequence);
+}
+
+// What branches share is copied once.
+void Engine::Impl::SwapOut(Sequence& sequence) {
+  ++counters_.swaps;
+  const absl::Time begin = absl::Now();
+  absl::flat_hash_map<kv::BlockId, uint32_t> index;
+  std::vector<kv::BlockId> distinct;
+  std::vector<std::vector<kv::BlockId>> tables;
+  for (const Branch& branch : sequence.branches) {
+    std::vector<kv::BlockId>& table = tables.emplace_back();
+    for (uint32_t i = 0; i < kv::BlocksForTokens(branch.computed); ++i) {
+      const kv::BlockId block = branch.blocks[i];
+      if (sequence.dropped(branch, i)) {
+        table.push_back(kv::BlockId{0});
+        continue;
+      }
+      const auto [found, added] = index.try_emplace(block, static_cast<uint32_t>(distinct.size()));
+      if (added) distinct.push_back(block);
+      table.push_back(kv::BlockId{found->second});
+    }
+  }
+  sequence.swapped = swap_->Save(*arena_, distinct);
+  ReleaseBlocks(sequence);
+  for (size_t i = 0; i < tables.size(); ++i) sequence.branches[i].blocks = std::move(tables[i]);
+  NoteCopy(sequence, sequence.swapped.size(), absl::Now() - begin);
+}
+
+bool Engine::Impl::SwapIn(Sequence& sequence) {
+  const absl::Time begin = absl::Now();
+  // A prompt's table is whole before it is computed.
+  Branch& trunk = sequence.trunk();
+  const bool whole = sequence.branches.size() == 1 || sequence.fork_at > 0;
+  const auto has = static_cast<uint32_t>(trunk.blocks.size());
+  const uint32_t more = whole ? std::max(TableToAdmit(sequence), has) - has : 0;
+  const auto saved = static_cast<uint32_t>(sequence.swapped.size());
+  const auto own = Allocate(saved + more);
+  if (!own.ok()) return false;
+  swap_->Restore(*arena_, sequence.swapped, std::span(*own).first(saved));
+  std::vector<bool> taken(saved, false);
+  for (Branch& branch : sequence.branches) {
+    for (uint32_t i = 0; i < branch.blocks.size(); ++i) {
+      if (sequence.dropped(branch, i)) continue;
+      const auto index = static_cast<uint32_t>(branch.blocks[i]);
+      branch.blocks[i] = (*own)[index];
+      if (taken[index]) pool_.Retain(branch.blocks[i], kv::Owner::kRequest);
+      taken[index] = true;
+    }
+  }
+  trunk.blocks.insert(trunk.blocks.end(), own->begin() + saved, own->end());
+  sequence.holds_blocks = true;
+  DropSwapped(sequence);
+  NoteCopy(sequence, saved, absl::Now() - begin);
+  return true;
 }
 
 void Engine::Impl::DropSwapped(Sequence& sequence) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks that sequences share through the prefix cache.
+#include <algorithm>
 #include <utility>
 
 #include "common/engine/impl.h"
@@ -13,7 +14,8 @@ uint32_t Engine::Impl::ShareableTokens(const Sequence& sequence) const {
   if (sequence.spec.sampling.prompt_logprobs.has_value()) return 0;
   // What was swapped out is copied into blocks of its own.
   if (!sequence.swapped.empty()) return 0;
-  const auto tokens = static_cast<uint32_t>(sequence.tokens.size());
+  if (sequence.fork_at > 0) return sequence.fork_at - 1;
+  const auto tokens = static_cast<uint32_t>(sequence.trunk().tokens.size());
   // The other end of a hand-off has computed the last token; here somebody has
   // to, for its logits.
   return sequence.state == State::kReserving ? tokens : tokens - 1;
@@ -22,7 +24,8 @@ uint32_t Engine::Impl::ShareableTokens(const Sequence& sequence) const {
 kv::PrefixMatch Engine::Impl::FindPrefix(const Sequence& sequence) const {
   const uint32_t most = ShareableTokens(sequence);
   if (most == 0) return {};
-  kv::PrefixMatch match = prefix_cache_->Find(sequence.spec.cache_salt, sequence.tokens, most);
+  kv::PrefixMatch match =
+      prefix_cache_->Find(sequence.spec.cache_salt, sequence.trunk().tokens, most);
   // A hand-off brings whole blocks.
   if (sequence.state == State::kReserving) {
     match.tail.reset();
@@ -45,31 +48,24 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
   const auto release = [&](kv::BlockId block) { pool_.Release(block, kv::Owner::kRequest); };
   for (const kv::BlockId block : match.blocks) pool_.Retain(block, kv::Owner::kRequest);
   if (match.tail.has_value()) pool_.Retain(*match.tail, kv::Owner::kRequest);
-  const uint32_t dropped = sequence.dropped_blocks();
-  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()) - dropped);
+  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()));
   if (!own.ok()) {
     for (const kv::BlockId block : match.blocks) release(block);
     if (match.tail.has_value()) release(*match.tail);
     return false;
   }
+  Branch& trunk = sequence.trunk();
   if (match.tail.has_value()) arena_->CopyBlock(*match.tail, own->front());
   if (prefix_cache_ != nullptr && sequence.spec.prefix_cache) {
-    prefix_cache_->Use(match, static_cast<uint32_t>(sequence.tokens.size()));
+    prefix_cache_->Use(match, static_cast<uint32_t>(trunk.tokens.size()));
   }
   if (match.tail.has_value()) release(*match.tail);
-  sequence.blocks = match.blocks;
-  sequence.blocks.insert(sequence.blocks.end(), own->begin(), own->end());
-  // Entries that nobody reads.
-  if (dropped > 0) {
-    sequence.blocks.insert(sequence.blocks.begin() + sequence.spec.window.sink_blocks(), dropped,
-                           own->front());
-  }
+  trunk.blocks = match.blocks;
+  trunk.blocks.insert(trunk.blocks.end(), own->begin(), own->end());
   sequence.holds_blocks = true;
   // Taken up again it may find what it has left behind itself.
   if (sequence.state != State::kPreempted) sequence.cached_tokens = match.tokens();
-  if (sequence.state != State::kReserving && sequence.swapped.empty()) {
-    sequence.computed = match.tokens();
-  }
+  if (sequence.state != State::kReserving) trunk.computed = match.tokens();
   return true;
 }
 
@@ -90,12 +86,12 @@ absl::StatusOr<std::vector<kv::BlockId>> Engine::Impl::Allocate(uint32_t count) 
   return pool_.Allocate(count, kv::Owner::kRequest);
 }
 
-void Engine::Impl::KeepPrefix(const Sequence& sequence) {
+void Engine::Impl::KeepPrefix(const Sequence& sequence, const Branch& branch) {
   if (prefix_cache_ == nullptr || !sequence.spec.prefix_cache || sequence.spec.swap_only) return;
-  const size_t full = sequence.computed / kv::kBlockTokens;
+  const size_t full = std::min<size_t>(branch.computed / kv::kBlockTokens, branch.blocks.size());
   prefix_cache_->Insert(sequence.spec.cache_salt,
-                        std::span(sequence.tokens).first(full * kv::kBlockTokens),
-                        std::span(sequence.blocks).first(full));
+                        std::span(branch.tokens).first(full * kv::kBlockTokens),
+                        std::span(branch.blocks).first(full));
 }
 
 }  // namespace baton::engine

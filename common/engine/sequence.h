@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
 #include "common/engine/engine.h"
 #include "common/kv/block_pool.h"
 #include "common/kv/layout.h"
+#include "common/sampling/beam_search.h"
 #include "common/sampling/token_history.h"
 
 namespace baton::engine {
@@ -37,31 +39,57 @@ enum class State : uint8_t {
   kEnding,      // over; a writer may still touch its blocks
 };
 
+// A line of tokens of a sequence: an answer, or a beam. Until the first token is
+// sampled there is one.
+struct Branch {
+  uint32_t choice = 0;
+  bool ended = false;               // in this step; holds nothing
+  std::vector<TokenId> tokens;      // prompt, then output
+  sampling::TokenHistory history;   // of `tokens`, when penalties need it
+  uint32_t computed = 0;            // positions whose KV stands in the blocks
+  std::vector<kv::BlockId> blocks;  // block table; empty until admitted
+  // With a window: entries from the sinks to this one are out of sight for good.
+  uint32_t dropped_end = 0;
+  uint32_t once_computed = 0;  // positions whose KV was dropped since
+  uint32_t phase = 0;          // of the spec's
+  uint32_t phase_begin = 0;    // its first index in the output
+
+  // Tokens that are not computed.
+  uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
+  // Positions that the next step computes, one more where that is all.
+  uint32_t next_end() const { return std::max(computed + 1, computed + remaining() - 1); }
+};
+
 struct Sequence {
-  SequenceSpec spec;
+  SequenceSpec spec;  // phases filled in
   State state = State::kQueued;
   uint64_t arrival = 0;  // unique, grows
   absl::Time submitted_at;
   absl::Time queued_at;  // submitted; kReserving: blocks asked for
 
   uint32_t prompt_tokens = 0;
-  std::vector<TokenId> tokens;      // prompt, then output
-  sampling::TokenHistory history;   // of `tokens`, when penalties need it
-  uint32_t scored = 1;              // prompt tokens whose log-probabilities were told, if wanted
-  uint32_t computed = 0;            // positions whose KV stands in the blocks
-  std::vector<kv::BlockId> blocks;  // block table; empty until admitted
-  bool holds_blocks = false;        // all of them but for dropped ones, as kRequest
-  // With a window: entries from the sinks to this one are out of sight for good.
-  uint32_t dropped_end = 0;
+  std::vector<Branch> branches;  // at least one until it ends
+  bool forked = false;           // the first tokens are out
+  // kPrompt of several branches: the first one computes so many tokens, which all
+  // have in common, and the others go on from there.
+  uint32_t fork_at = 0;
+  std::optional<sampling::BeamSearch> search;  // in a beam phase, forked
+  absl::btree_set<uint32_t> cancelled;         // choices that nobody wants
+  absl::Status failure;                        // in this step
+  std::optional<absl::Time> first_step;
+  bool stepped = false;  // kDecode: it was told when that was
+
+  uint32_t scored = 1;         // prompt tokens whose log-probabilities were told, if wanted
+  bool holds_blocks = false;   // of all branches but for dropped ones, as kRequest
   uint32_t cached_tokens = 0;  // of the prompt, found at admission
   uint64_t fetched_at = 0;     // the block file had nothing more at this count of blocks
   bool started = false;        // its first chunk has run
-  // Blocks [pin_begin, pin_end) are held as kTransfer.
+  // Blocks [pin_begin, pin_end) of the trunk are held as kTransfer.
   uint32_t pin_begin = 0, pin_end = 0;
 
-  // Put aside: copies of the blocks of [0, computed), when they were kept.
+  // Put aside: copies of the distinct blocks of [0, computed) of all branches,
+  // when they were kept; block tables hold indices into it meanwhile.
   std::vector<kv::BlockId> swapped;  // in the swap area
-  uint32_t once_computed = 0;        // positions whose KV was dropped since
   absl::Time preempted_at;
   Preemptions preemptions;
 
@@ -69,6 +97,7 @@ struct Sequence {
   // Activate or ReleaseReservation is still to come.
   bool writing = false;
   bool committed = false;   // kPrefill: the sender was told to commit
+  HandoffState handoff;     // kPrefill: what it is told
   Engine::Granted granted;  // kReserving
 
   // Filled in for the EndOutput.
@@ -78,26 +107,44 @@ struct Sequence {
   std::string transport;
   uint64_t handoff_bytes = 0;
 
-  bool dropped(uint32_t index) const {
-    return index >= spec.window.sink_blocks() && index < dropped_end;
+  // The one branch before the fork.
+  Branch& trunk() { return branches.front(); }
+  const Branch& trunk() const { return branches.front(); }
+
+  const PhaseSpec& phase_of(const Branch& branch) const { return spec.phases[branch.phase]; }
+  bool dropped(const Branch& branch, uint32_t index) const {
+    return index >= spec.window.sink_blocks() && index < branch.dropped_end;
   }
-  uint32_t dropped_blocks() const {
+  uint32_t dropped_blocks(const Branch& branch) const {
     const uint32_t sinks = spec.window.sink_blocks();
-    return dropped_end > sinks ? dropped_end - sinks : 0;
+    return branch.dropped_end > sinks ? branch.dropped_end - sinks : 0;
   }
-  // Blocks that it holds, once it holds any.
-  uint32_t held_blocks() const { return static_cast<uint32_t>(blocks.size()) - dropped_blocks(); }
-  // Blocks whose KV is kept when it is swapped.
-  uint32_t live_blocks() const { return kv::BlocksForTokens(computed) - dropped_blocks(); }
-  // Earlier positions that the next one reads.
-  uint32_t attended() const {
+  // Distinct blocks that it holds, once it holds any; of [0, computed) alone.
+  uint32_t held_blocks() const;
+  uint32_t live_blocks() const;
+  // Blocks that the next token of each branch takes beside the live ones, those
+  // that are copied because another branch holds them too among them.
+  uint32_t new_blocks() const;
+  // First tokens that are the same in all branches, the last of each left out.
+  uint32_t common_tokens() const;
+  // Earlier positions that the branch's next one reads.
+  uint32_t attended(const Branch& branch) const {
     const kv::Window& window = spec.window;
-    return window.limited() ? std::min(computed, window.sinks + window.tokens) : computed;
+    return window.limited() ? std::min(branch.computed, window.sinks + window.tokens)
+                            : branch.computed;
   }
-  uint32_t outputs() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
-  // Still to be computed before a token is sampled: of the prompt, and after a
-  // preemption of the output as well.
-  uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
+  uint32_t outputs(const Branch& branch) const {
+    return static_cast<uint32_t>(branch.tokens.size()) - prompt_tokens;
+  }
+  // kPrompt, or on the way there: still to be computed before it goes on.
+  uint32_t remaining() const {
+    return fork_at > 0 ? fork_at - trunk().computed : trunk().remaining();
+  }
+  // Rows of a step that it takes, or will take.
+  uint32_t seats() const {
+    if (spec.role == Role::kPrefill) return 1;
+    return search || !forked ? spec.width() : static_cast<uint32_t>(branches.size());
+  }
   bool admitted() const {
     return state == State::kPrompt || state == State::kReserved || state == State::kDecoding;
   }
@@ -106,5 +153,10 @@ struct Sequence {
            state == State::kPreempted;
   }
 };
+
+// Whether the block of the next position is held by another branch, too.
+bool WritesShared(const Branch& branch, const kv::BlockPool& pool);
+// Whether the branch has what its next positions are written into, for itself alone.
+bool HasBlocksForNext(const Branch& branch, const kv::BlockPool& pool);
 
 }  // namespace baton::engine

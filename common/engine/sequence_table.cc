@@ -8,7 +8,8 @@ Sequence& SequenceTable::Add(SequenceSpec spec, absl::Time now) {
   Sequence& sequence = *owned;
   sequence.arrival = next_arrival_++;
   sequence.submitted_at = sequence.queued_at = now;
-  sequence.tokens = spec.prompt;
+  sequence.branches.resize(1);
+  sequence.trunk().tokens = spec.prompt;
   sequence.prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
   sequence.spec = std::move(spec);
   sequence.state = sequence.spec.role == Role::kDecode ? State::kExpected : State::kQueued;

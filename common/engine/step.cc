@@ -16,6 +16,18 @@ namespace {
 
 constexpr uint32_t kScoredTokens = 32;
 
+// Each once, in order.
+template <typename Row>
+std::vector<Sequence*> SequencesOf(std::span<const Row> rows) {
+  std::vector<Sequence*> sequences;
+  for (const Row& row : rows) {
+    if (std::find(sequences.begin(), sequences.end(), row.sequence) == sequences.end()) {
+      sequences.push_back(row.sequence);
+    }
+  }
+  return sequences;
+}
+
 }  // namespace
 
 bool Engine::Impl::RunStep(absl::Time now) {
@@ -28,6 +40,9 @@ bool Engine::Impl::RunStep(absl::Time now) {
   StartPrompts(rows, now);
   StepTimes times;
   times.start = absl::Now();
+  for (const Row& row : rows) {
+    if (!row.sequence->first_step) row.sequence->first_step = times.start;
+  }
   const absl::Status status = RunModel(rows);
   times.end = absl::Now();
   in_model_ += times.end - times.start;
@@ -35,19 +50,13 @@ bool Engine::Impl::RunStep(absl::Time now) {
   Account(rows, times);
   if (!status.ok()) {
     LogError("a model step failed",
-             {{"sequences", rows.size()}, {"error", std::string(status.message())}});
-    for (const Row& row : rows) {
-      End(*row.sequence, absl::InternalError(absl::StrCat("model step: ", status.message())));
+             {{"rows", rows.size()}, {"error", std::string(status.message())}});
+    for (Sequence* sequence : SequencesOf(std::span<const Row>(rows))) {
+      End(*sequence, absl::InternalError(absl::StrCat("model step: ", status.message())));
     }
     return true;
   }
-  const size_t width = model_->info().vocabulary_size;
-  std::span<const float> logits = logits_;
-  for (const Row& row : rows) {
-    const size_t size = row.logit_rows() * width;
-    CommitRow(row, logits.first(size), times);
-    logits = logits.subspan(size);
-  }
+  CommitRows(rows, times);
   // First tokens are on their way before the last blocks are copied, which
   // takes the CPU for milliseconds.
   Flush();
@@ -57,27 +66,51 @@ bool Engine::Impl::RunStep(absl::Time now) {
 
 std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
   std::vector<Row> rows;
-  for (Sequence* sequence : table_.Select([](const Sequence& s) {
-         return s.state == State::kDecoding && s.computed / kv::kBlockTokens < s.blocks.size();
-       })) {
-    rows.push_back({sequence, 1, true});
+  std::vector<Row> chunks;
+  for (Sequence* sequence :
+       table_.Select([](const Sequence& s) { return s.state == State::kDecoding; })) {
+    PlanBranches(*sequence, rows, chunks);
   }
-  const auto prompts =
-      InOrder(table_.Select([](const Sequence& s) { return s.state == State::kPrompt; }), now);
+  for (Sequence* sequence :
+       InOrder(table_.Select([](const Sequence& s) { return s.state == State::kPrompt; }), now)) {
+    chunks.push_back({sequence, 0, sequence->remaining(), sequence->fork_at == 0,
+                      sequence->spec.sampling.prompt_logprobs.has_value()});
+  }
   std::vector<uint32_t> remaining, order;
-  for (const Sequence* sequence : prompts) {
+  for (const Row& chunk : chunks) {
     order.push_back(static_cast<uint32_t>(order.size()));
-    remaining.push_back(sequence->remaining());
+    remaining.push_back(chunk.tokens);
   }
   for (const sched::Chunk& chunk :
        sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits_)) {
-    Sequence* sequence = prompts[chunk.prompt];
-    const bool scored = sequence->spec.sampling.prompt_logprobs.has_value();
+    Row row = chunks[chunk.prompt];
     // A row of logits for each token takes memory: few at a time.
-    const uint32_t tokens = scored ? std::min(chunk.tokens, kScoredTokens) : chunk.tokens;
-    rows.push_back({sequence, tokens, tokens == sequence->remaining(), scored});
+    const uint32_t tokens = row.scored ? std::min(chunk.tokens, kScoredTokens) : chunk.tokens;
+    row.sampled = row.sampled && tokens == row.tokens;
+    row.tokens = tokens;
+    rows.push_back(row);
   }
   return rows;
+}
+
+// A row for each branch, or a chunk where it has to catch up. Beams go on
+// together.
+void Engine::Impl::PlanBranches(Sequence& sequence, std::vector<Row>& rows,
+                                std::vector<Row>& chunks) const {
+  const bool together =
+      !sequence.search ||
+      std::all_of(sequence.branches.begin(), sequence.branches.end(), [this](const Branch& branch) {
+        return branch.remaining() == 1 && HasBlocksForNext(branch, pool_);
+      });
+  for (uint32_t i = 0; i < sequence.branches.size(); ++i) {
+    const Branch& branch = sequence.branches[i];
+    if (!HasBlocksForNext(branch, pool_)) continue;
+    if (branch.remaining() > 1) {
+      chunks.push_back({&sequence, i, branch.remaining() - 1});
+    } else if (together) {
+      rows.push_back({&sequence, i, 1, true});
+    }
+  }
 }
 
 // Tells of prompts whose first chunk is in this step.
@@ -99,13 +132,13 @@ absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
   std::vector<model::Slice> slices;
   size_t logit_rows = 0;
   for (const Row& row : rows) {
-    const Sequence& sequence = *row.sequence;
-    slices.push_back({std::span(sequence.tokens).subspan(sequence.computed, row.tokens),
-                      sequence.computed, sequence.blocks,
+    const Branch& branch = row.of();
+    slices.push_back({std::span(branch.tokens).subspan(branch.computed, row.tokens),
+                      branch.computed, branch.blocks,
                       row.scored    ? model::LogitRows::kAll
                       : row.sampled ? model::LogitRows::kLast
                                     : model::LogitRows::kNone,
-                      sequence.spec.window});
+                      row.sequence->spec.window});
     logit_rows += row.logit_rows();
   }
   logits_.resize(logit_rows * model_->info().vocabulary_size);
@@ -116,10 +149,10 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
   sched::StepShape shape;
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
-    if (sequence.state == State::kDecoding) {
-      shape.AddRow(sequence.attended());
+    if (sequence.state == State::kDecoding && row.sampled) {
+      shape.AddRow(sequence.attended(row.of()));
     } else {
-      shape.AddChunk(sequence.attended(), row.tokens);
+      shape.AddChunk(sequence.attended(row.of()), row.tokens);
     }
   }
   costs_.Observe(shape, times.end - times.start);
@@ -128,56 +161,87 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
   const auto tokens = static_cast<double>(shape.prompt_tokens + shape.rows);
   const absl::Duration elapsed = times.end - times.start;
   for (const Row& row : rows) {
-    const double held = static_cast<double>(row.sequence->held_blocks()) / pool_.capacity();
+    // Its blocks once, however many branches are in the step.
+    const bool first = &row == rows.data() || (&row - 1)->sequence != row.sequence;
+    const double held =
+        first ? static_cast<double>(row.sequence->held_blocks()) / pool_.capacity() : 0;
     policy_->Charge(row.sequence->spec.tenant,
                     {.compute = elapsed * (row.tokens / tokens),
                      .pool_seconds = held * absl::ToDoubleSeconds(elapsed)});
   }
 }
 
+// Rows of beams, which are next to each other, are committed together.
+void Engine::Impl::CommitRows(std::span<const Row> rows, const StepTimes& times) {
+  const size_t width = model_->info().vocabulary_size;
+  std::span<const float> logits = logits_;
+  for (std::span<const Row> rest = rows; !rest.empty();) {
+    size_t count = 1, logit_rows = rest.front().logit_rows();
+    const bool beams = rest.front().sampled && rest.front().sequence->search.has_value();
+    if (beams) {
+      count = rest.front().sequence->branches.size();
+      logit_rows = count;
+    }
+    const auto own = logits.first(logit_rows * width);
+    if (beams) {
+      CommitBeams(rest.first(count), own, times);
+    } else if (rest.front().sequence->failure.ok()) {
+      CommitRow(rest.front(), own, times);
+    }
+    rest = rest.subspan(count);
+    logits = logits.subspan(own.size());
+  }
+  for (Sequence* sequence : SequencesOf(rows)) Settle(*sequence);
+}
+
 void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
                              const StepTimes& times) {
   Sequence& sequence = *row.sequence;
-  if (sequence.state == State::kPrompt) CountPromptTokens(sequence, row.tokens);
-  sequence.computed += row.tokens;
-  if (row.scored) {
-    if (absl::Status status = ScorePrompt(row, logits); !status.ok()) {
-      return End(sequence, std::move(status));
-    }
+  Branch& branch = sequence.branches[row.branch];
+  if (sequence.state == State::kPrompt || !row.sampled) {
+    CountPromptTokens(sequence, branch, row.tokens);
   }
+  branch.computed += row.tokens;
+  if (row.scored) sequence.failure = ScorePrompt(row, logits);
+  if (!sequence.failure.ok()) return;
   if (!row.sampled) {
     SendReadyBlocks(sequence);
-    return DropOutOfSight(sequence);
+    DropOutOfSight(sequence, branch);
+    if (sequence.fork_at > 0 && branch.computed >= sequence.fork_at) ForkAgain(sequence);
+    return;
   }
-  auto sample = ChooseToken(sequence, logits.last(model_->info().vocabulary_size));
+  const auto last = logits.last(model_->info().vocabulary_size);
+  if (!sequence.forked) return BeginAnswers(sequence, last, times);
+  auto sample = ChooseToken(sequence, branch, branch.choice, last);
   if (!sample.ok()) {
-    LogError("no token could be chosen", {{"request_id", sequence.spec.request_id},
-                                          {"error", std::string(sample.status().message())}});
-    return End(sequence, sample.status());
+    sequence.failure = sample.status();
+    return;
   }
-  EmitToken(sequence, *std::move(sample), times);
-  if (sequence.outputs() == 1) KeepPrefix(sequence);
-  if (const auto reason = FinishOf(sequence)) return End(sequence, absl::OkStatus(), *reason);
-  if (sequence.spec.role == Role::kPrefill) {
-    sequence.state = State::kHandingOff;
-    uncommitted_.push_back(&sequence);
-  } else {
-    sequence.state = State::kDecoding;
-    DropOutOfSight(sequence);
-  }
+  TokenOutput token;
+  token.index = sequence.outputs(branch);
+  token.sample = *std::move(sample);
+  token.choice = branch.choice;
+  branch.tokens.push_back(token.sample.token);
+  token.finish = FinishOf(sequence, branch);
+  const FinishReason finish = token.finish;
+  EmitToken(sequence, std::move(token), times);
+  if (finish != FinishReason::kNone) return EndBranch(sequence, branch, finish);
+  sequence.state = State::kDecoding;
+  EnterPhase(sequence, branch);
+  DropOutOfSight(sequence, branch);
 }
 
 // The row at a position is about the token behind it.
 absl::Status Engine::Impl::ScorePrompt(const Row& row, std::span<const float> logits) {
   Sequence& sequence = *row.sequence;
   const size_t width = model_->info().vocabulary_size;
-  const uint32_t first = sequence.computed - row.tokens;
+  const uint32_t first = row.of().computed - row.tokens;
   PromptLogprobsOutput output{sequence.spec.ref, sequence.scored, {}};
   for (uint32_t i = 0; i < row.tokens; ++i) {
     const uint32_t index = first + i + 1;
     if (index < sequence.scored || index >= sequence.prompt_tokens) continue;
     const auto usable = logits.subspan(i * width, model_->info().usable_vocabulary);
-    const TokenId token = sequence.tokens[index];
+    const TokenId token = row.of().tokens[index];
     if (token >= usable.size()) {
       return absl::InvalidArgumentError(absl::StrCat("prompt token ", index, " is ", token,
                                                      ", a padding id, which has no probability"));
@@ -191,51 +255,47 @@ absl::Status Engine::Impl::ScorePrompt(const Row& row, std::span<const float> lo
   return absl::OkStatus();
 }
 
-absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence,
+// Of the token behind all that `branch` has.
+sampling::Position Engine::Impl::PositionOf(Sequence& sequence, Branch& branch,
+                                            uint32_t choice) const {
+  if (sequence.phase_of(branch).sampling.penalizes()) {
+    branch.history.Update(branch.tokens, sequence.prompt_tokens);
+  }
+  return {.tokens = branch.tokens,
+          .output_index = sequence.outputs(branch),
+          .choice = choice,
+          .end_tokens = sequence.spec.stop_tokens,
+          .history = &branch.history};
+}
+
+absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence, Branch& branch,
+                                                           uint32_t choice,
                                                            std::span<const float> logits) const {
-  const sampling::Params& params = sequence.spec.sampling;
-  if (params.penalizes()) sequence.history.Update(sequence.tokens, sequence.prompt_tokens);
-  const sampling::Position position{.tokens = sequence.tokens,
-                                    .output_index = sequence.outputs(),
-                                    .end_tokens = sequence.spec.stop_tokens,
-                                    .history = &sequence.history};
-  return sampling::SampleToken(logits, model_->info().usable_vocabulary, position, params);
+  const sampling::Position position = PositionOf(sequence, branch, choice);
+  return sampling::SampleToken(logits, model_->info().usable_vocabulary, position,
+                               sequence.phase_of(branch).sampling);
 }
 
 // Of the prompt for the first time, or again after a preemption.
-void Engine::Impl::CountPromptTokens(Sequence& sequence, uint32_t tokens) {
-  const uint32_t end = sequence.computed + tokens;
-  const uint32_t known = std::max(sequence.once_computed, sequence.computed);
-  const uint32_t again = std::min(known, end) - sequence.computed;
+void Engine::Impl::CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens) {
+  const uint32_t end = branch.computed + tokens;
+  const uint32_t known = std::max(branch.once_computed, branch.computed);
+  const uint32_t again = std::min(known, end) - branch.computed;
   sequence.preemptions.recomputed_tokens += again;
   counters_.recomputed_tokens += again;
   const uint32_t end_of_prompt = std::min(end, sequence.prompt_tokens);
   if (end_of_prompt > known) counters_.prompt_tokens_computed += end_of_prompt - known;
 }
 
-void Engine::Impl::EmitToken(Sequence& sequence, sampling::Sample sample, const StepTimes& times) {
-  TokenOutput token;
+void Engine::Impl::EmitToken(Sequence& sequence, TokenOutput token, const StepTimes& times) {
   token.ref = sequence.spec.ref;
-  token.index = sequence.outputs();
-  if (token.index == 0) token.prefill_end = times.end;
-  if (token.index == 1 && sequence.spec.role == Role::kDecode) {
-    token.first_step_start = times.start;
+  if (token.index == 0 && !sequence.forked) token.prefill_end = times.end;
+  if (sequence.spec.role == Role::kDecode && !sequence.stepped) {
+    sequence.stepped = true;
+    token.first_step_start = sequence.first_step;
   }
-  sequence.tokens.push_back(sample.token);
-  token.sample = std::move(sample);
   output_.tokens.push_back(std::move(token));
   ++counters_.tokens_sampled;
-}
-
-// Whether the last token ends the sequence. A stop token at the length limit
-// is a stop.
-std::optional<FinishReason> Engine::Impl::FinishOf(const Sequence& sequence) const {
-  const auto& stops = sequence.spec.stop_tokens;
-  if (std::find(stops.begin(), stops.end(), sequence.tokens.back()) != stops.end()) {
-    return FinishReason::kStop;
-  }
-  if (sequence.outputs() >= sequence.spec.max_tokens) return FinishReason::kLength;
-  return std::nullopt;
 }
 
 }  // namespace baton::engine

@@ -12,10 +12,22 @@
 namespace baton::engine {
 namespace {
 
-// Positions whose KV a sequence needs here; the last token's is never computed.
+constexpr uint32_t kMostChoices = 32;
+constexpr size_t kMostPhases = 8;
+
+// Positions whose KV a branch needs here; the last token's is never computed.
 uint64_t PositionsOf(const SequenceSpec& spec) {
   const uint64_t prompt = spec.prompt.size();
   return spec.role == Role::kPrefill ? prompt : prompt + spec.max_tokens - 1;
+}
+
+uint64_t BlocksOf(const SequenceSpec& spec) {
+  const uint64_t prompt = spec.prompt.size(), positions = PositionsOf(spec);
+  const uint32_t width = spec.role == Role::kPrefill ? 1 : spec.width();
+  if (width == 1) return kv::MostBlocks(spec.window, prompt + 1, positions);
+  const uint64_t all = kv::BlocksForBranches(prompt, positions - prompt, width);
+  if (!spec.window.limited()) return all;
+  return std::min(all, width * kv::MostBlocks(spec.window, prompt + 1, positions));
 }
 
 absl::Status CancelReason(absl::Status reason) {
@@ -46,6 +58,7 @@ void Engine::Impl::Submit(SequenceSpec spec) {
   if (status.ok()) status = CheckRoom(spec);
   if (!status.ok()) return Refuse(spec.ref, std::move(status));
   if (spec.window.limited()) spec.prefix_cache = false;
+  if (spec.phases.empty()) spec.phases.push_back({.sampling = spec.sampling, .beam = spec.beam});
   policy_->Join(spec.tenant);
   table_.Add(std::move(spec), absl::Now());
 }
@@ -60,6 +73,7 @@ void Engine::Impl::Refuse(const SequenceRef& ref, absl::Status status) {
 absl::Status Engine::Impl::CheckSpec(const SequenceSpec& spec) const {
   const model::ModelInfo& info = model_->info();
   BATON_RETURN_IF_ERROR(sampling::Validate(spec.sampling));
+  BATON_RETURN_IF_ERROR(CheckPhases(spec));
   if (spec.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty");
   if (spec.max_tokens == 0)
     return absl::InvalidArgumentError("max_tokens is 0; it must be at least 1");
@@ -93,17 +107,60 @@ absl::Status Engine::Impl::CheckSpec(const SequenceSpec& spec) const {
   return absl::OkStatus();
 }
 
+// What a router has made sure of.
+absl::Status Engine::Impl::CheckPhases(const SequenceSpec& spec) const {
+  const auto check_beam = [&](const std::optional<sampling::BeamParams>& beam) {
+    if (!beam) return absl::OkStatus();
+    if (const auto bad = sampling::FindBadParam(*beam)) {
+      return absl::InvalidArgumentError(absl::StrCat("beam.", bad->field, " ", bad->problem));
+    }
+    if (spec.choices <= beam->width) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("choices is ", spec.choices, "; beam.width is ", beam->width));
+  };
+  if (spec.choices == 0 || spec.choices > kMostChoices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("choices is ", spec.choices, "; it must be 1 to ", kMostChoices));
+  }
+  BATON_RETURN_IF_ERROR(check_beam(spec.beam));
+  if (spec.phases.size() > kMostPhases) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(spec.phases.size(), " phases; the limit is ", kMostPhases));
+  }
+  for (size_t i = 0; i < spec.phases.size(); ++i) {
+    const PhaseSpec& phase = spec.phases[i];
+    BATON_RETURN_IF_ERROR(sampling::Validate(phase.sampling));
+    BATON_RETURN_IF_ERROR(check_beam(phase.beam));
+    const bool last = i + 1 == spec.phases.size();
+    if (phase.beam && (spec.choices > 1 || (!last && spec.window.limited()))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "phase ", i, " has beams, which ",
+          spec.choices > 1 ? "one choice alone" : "no answer with a window", " may go on from"));
+    }
+    if (!last && phase.max_tokens == 0 && phase.until_tokens.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("phase ", i, " never ends"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Impl::CheckRoom(const SequenceSpec& spec) const {
   if (draining_) return absl::UnavailableError("the worker is draining");
   if (table_.Find(spec.ref) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("sequence key ", spec.ref.key, " is in use"));
   }
-  const uint64_t positions = PositionsOf(spec);
-  const uint64_t blocks = kv::MostBlocks(spec.window, spec.prompt.size() + 1, positions);
+  const uint64_t blocks = BlocksOf(spec);
+  const uint32_t width = spec.role == Role::kPrefill ? 1 : spec.width();
   if (blocks > pool_.capacity()) {
-    return absl::ResourceExhaustedError(absl::StrCat("the sequence needs KV for ", positions,
-                                                     " tokens, which is ", blocks,
-                                                     " blocks; the pool has ", pool_.capacity()));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the sequence needs KV for ", width > 1 ? absl::StrCat(width, " times ") : "",
+                     PositionsOf(spec), " tokens, which is ", blocks, " blocks; the pool has ",
+                     pool_.capacity()));
+  }
+  if (width > options_.max_sequences) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the sequence has ", width, " choices or beams; at most ",
+                     options_.max_sequences, " sequences run at once"));
   }
   const uint32_t waiting = table_.Count([](const Sequence& s) { return s.waiting(); });
   if (waiting >= options_.max_waiting) {
@@ -116,6 +173,25 @@ absl::Status Engine::Impl::CheckRoom(const SequenceSpec& spec) const {
 void Engine::Impl::Cancel(SequenceRef ref, absl::Status reason) {
   Sequence* sequence = table_.Find(ref);
   if (sequence != nullptr) End(*sequence, CancelReason(std::move(reason)));
+}
+
+void Engine::Impl::CancelChoice(SequenceRef ref, uint32_t choice, absl::Status reason) {
+  Sequence* sequence = table_.Find(ref);
+  if (sequence == nullptr || sequence->state == State::kEnding) return;
+  // A prefill worker has nothing of it but its first token.
+  if (sequence->spec.role == Role::kPrefill || sequence->search) return;
+  sequence->cancelled.insert(choice);
+  const bool any = !sequence->forked
+                       ? sequence->cancelled.size() < sequence->spec.choices
+                       : std::any_of(sequence->branches.begin(), sequence->branches.end(),
+                                     [&](const Branch& branch) {
+                                       return !sequence->cancelled.contains(branch.choice);
+                                     });
+  if (!any) return End(*sequence, CancelReason(std::move(reason)));
+  // Otherwise when it goes on.
+  if (sequence->state != State::kDecoding) return;
+  DropCancelled(*sequence);
+  Settle(*sequence);
 }
 
 void Engine::Impl::CancelOwner(uint64_t owner, const absl::Status& reason) {

@@ -54,8 +54,10 @@ bool Engine::Impl::MoveBlocks(uint32_t keep) {
   }
   if (moved.empty()) return false;
   for (Sequence* sequence : table_.Select([](const Sequence& s) { return s.holds_blocks; })) {
-    for (kv::BlockId& block : sequence->blocks) {
-      if (const auto found = moved.find(block); found != moved.end()) block = found->second;
+    for (Branch& branch : sequence->branches) {
+      for (kv::BlockId& block : branch.blocks) {
+        if (const auto found = moved.find(block); found != moved.end()) block = found->second;
+      }
     }
   }
   counters_.blocks_moved += moved.size();

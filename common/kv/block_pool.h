@@ -49,6 +49,11 @@ class BlockPool final {
     return holders_[static_cast<size_t>(block)][Index(owner)] > 0;
   }
 
+  // How many times `owner` holds it.
+  uint32_t Count(BlockId block, Owner owner) const {
+    return holders_[static_cast<size_t>(block)][Index(owner)];
+  }
+
   // From the next call of Allocate on, free blocks below `bound` go first.
   // O(free blocks).
   void PreferBelow(uint32_t bound);

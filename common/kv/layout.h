@@ -52,6 +52,13 @@ constexpr uint32_t BlocksForTokens(uint64_t tokens) {
   return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
+// Blocks of `width` branches of one prompt with `outputs` tokens each: full
+// blocks of the prompt are shared.
+constexpr uint64_t BlocksForBranches(uint64_t prompt, uint64_t outputs, uint32_t width) {
+  if (width == 1) return BlocksForTokens(prompt + outputs);
+  return prompt / kBlockTokens + uint64_t{width} * BlocksForTokens(prompt % kBlockTokens + outputs);
+}
+
 // FAILED_PRECONDITION, naming the first field that differs with both values.
 absl::Status CheckCompatible(const KvLayout& ours, const KvLayout& theirs);
 

@@ -2,6 +2,7 @@
 #include "common/sampling/exact_math.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "common/sampling/row_passes.h"
@@ -31,6 +32,20 @@ double ExactLog(double x) {
   double series = 0;
   for (int term = 21; term >= 3; term -= 2) series = (series + 1.0 / term) * square;
   return exponent * kLn2High + (2 * f + (2 * f * series + exponent * kLn2Low));
+}
+
+// x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series.
+double ExactExp(double x) {
+  const double k = std::floor(x * 1.4426950408889634 + 0.5);
+  const double r = (x - k * kLn2High) - k * kLn2Low;
+  double sum = 1;
+  for (int term = 14; term >= 1; --term) sum = 1 + sum * r / term;
+  return std::ldexp(sum, static_cast<int>(k));
+}
+
+double ExactPower(double base, double exponent) {
+  if (exponent == 0) return 1;
+  return exponent == 1 ? base : ExactExp(exponent * ExactLog(base));
 }
 
 float ExactWeight(float logit, float max, float scale) {

@@ -26,4 +26,20 @@ Params ParamsFromWire(const v1::SamplingParams& wire) {
   return params;
 }
 
+BeamParams BeamParamsFromWire(const v1::BeamParams& wire) {
+  BeamParams params{.width = wire.width()};
+  if (wire.has_length_penalty()) params.length_penalty = wire.length_penalty();
+  switch (wire.early_stopping()) {
+    case v1::EARLY_STOPPING_ALWAYS:
+      params.early_stopping = EarlyStopping::kAlways;
+      break;
+    case v1::EARLY_STOPPING_NEVER:
+      params.early_stopping = EarlyStopping::kNever;
+      break;
+    default:
+      break;
+  }
+  return params;
+}
+
 }  // namespace baton::sampling

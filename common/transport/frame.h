@@ -16,7 +16,7 @@
 namespace baton::transport {
 
 inline constexpr uint32_t kProtocolVersion = 2;
-inline constexpr uint32_t kSamplingStateVersion = 1;
+inline constexpr uint32_t kSamplingStateVersion = 2;
 inline constexpr size_t kFrameHeaderBytes = 12;
 // A peer that announces more is not one of ours.
 inline constexpr uint32_t kMaxMessageBytes = 64 << 10;

@@ -44,10 +44,17 @@ struct ReserveRequest {
   bool foreign = false;
 };
 
-// What travels with a commit beside the KV.
+// What travels with a commit beside the KV: handoff.proto, SamplingState.
 struct CommitState {
-  TokenId first_token = 0;
+  struct Candidate {
+    TokenId token = 0;
+    float value = 0, logprob = 0;
+
+    friend bool operator==(const Candidate&, const Candidate&) = default;
+  };
+  std::vector<TokenId> first_tokens = {};  // of each choice
   uint32_t drawn = 1;
+  std::vector<Candidate> beam_candidates = {}, top = {};
 };
 
 // The part of a prompt's KV that one Put carries.

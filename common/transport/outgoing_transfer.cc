@@ -8,6 +8,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/transport/frame.h"
+#include "common/transport/sampling_state.h"
 #include "common/transport/ticket.h"
 
 namespace baton::transport {
@@ -195,9 +196,7 @@ void OutgoingTransfer::TakeCommit(baton::v1::HandoffFrame& frame) {
   commit.set_slices(slices_);
   commit.set_digest(digest_);
   commit.set_prompt_tokens(request_.prompt_tokens);
-  commit.mutable_state()->set_version(kSamplingStateVersion);
-  commit.mutable_state()->set_first_token(commit_->state.first_token);
-  commit.mutable_state()->set_drawn(commit_->state.drawn);
+  FillState(commit_->state, *commit.mutable_state());
 }
 
 void OutgoingTransfer::PutSent() {

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/transport/frame.h"
 #include "common/transport/layout_info.h"
+#include "common/transport/sampling_state.h"
 
 namespace baton::transport {
 namespace {
@@ -242,8 +243,7 @@ void ReceiverSession::OnCommit(const baton::v1::Commit& commit) {
   host_->TicketClosed(landing_id);
   incoming->stage = Stage::kCommitting;
   incoming->ticket.reset();  // nothing is written from here on
-  host_->AskCommitted(id_, transfer, landing_id,
-                      {commit.state().first_token(), commit.state().drawn()});
+  host_->AskCommitted(id_, transfer, landing_id, StateFrom(commit.state()));
 }
 
 void ReceiverSession::OnAccepted(uint64_t transfer, const absl::Status& accepted) {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMostStopTokens = 256;
 constexpr int kMostEndpoints = 8;
+constexpr int kMostPhases = 8;
 constexpr size_t kMostEndpointBytes = 512;
 constexpr size_t kMostRequestIdBytes = 128;
 constexpr size_t kMostTenantBytes = 128;
@@ -48,6 +49,56 @@ absl::StatusOr<sampling::Params> ParamsFrom(const v1::Assign& assign) {
     return rpc::BadField(absl::StrCat("sampling.", bad->field), bad->problem);
   }
   return params;
+}
+
+absl::StatusOr<sampling::BeamParams> BeamFrom(std::string_view field, const v1::BeamParams& wire) {
+  const sampling::BeamParams beam = sampling::BeamParamsFromWire(wire);
+  if (const auto bad = sampling::FindBadParam(beam)) {
+    return rpc::BadField(absl::StrCat(std::string(field), ".", bad->field), bad->problem);
+  }
+  return beam;
+}
+
+absl::StatusOr<engine::PhaseSpec> PhaseFrom(const std::string& field, const v1::Phase& wire,
+                                            const v1::Assign& assign) {
+  engine::PhaseSpec phase;
+  phase.sampling = sampling::ParamsFromWire(wire.sampling());
+  phase.sampling.min_tokens = assign.min_tokens();
+  if (const auto bad = sampling::FindBadParam(phase.sampling)) {
+    return rpc::BadField(absl::StrCat(field, ".sampling.", bad->field), bad->problem);
+  }
+  if (wire.has_beam()) {
+    BATON_ASSIGN_OR_RETURN(phase.beam, BeamFrom(absl::StrCat(field, ".beam"), wire.beam()));
+  }
+  if (wire.until_token_ids_size() > kMostStopTokens) {
+    return rpc::BadField(
+        absl::StrCat(field, ".until_token_ids"),
+        absl::StrCat("must be at most ", kMostStopTokens, ", are ", wire.until_token_ids_size()));
+  }
+  phase.max_tokens = wire.max_tokens();
+  phase.until_tokens.assign(wire.until_token_ids().begin(), wire.until_token_ids().end());
+  return phase;
+}
+
+// What goes beyond single values is the engine's to check.
+absl::Status SetDecoding(const v1::Assign& assign, engine::SequenceSpec& spec) {
+  const v1::DecodingParams& decoding = assign.decoding();
+  const uint32_t choices = decoding.has_best_of() ? decoding.best_of() : decoding.n();
+  spec.choices = std::max(choices, 1u);
+  if (decoding.has_beam()) {
+    BATON_ASSIGN_OR_RETURN(spec.beam, BeamFrom("decoding.beam", decoding.beam()));
+    spec.choices = std::max(decoding.n(), 1u);
+  }
+  if (decoding.phases_size() > kMostPhases) {
+    return rpc::BadField("decoding.phases", absl::StrCat("must be at most ", kMostPhases, ", are ",
+                                                         decoding.phases_size()));
+  }
+  for (int i = 0; i < decoding.phases_size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(
+        spec.phases.emplace_back(),
+        PhaseFrom(absl::StrCat("decoding.phases[", i, "]"), decoding.phases(i), assign));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
@@ -130,6 +181,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   BATON_RETURN_IF_ERROR(CheckTokens(assign, limits));
   BATON_RETURN_IF_ERROR(CheckHandoff(assign));
   BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign));
+  BATON_RETURN_IF_ERROR(SetDecoding(assign, spec));
   BATON_ASSIGN_OR_RETURN(spec.window, WindowFrom(assign, limits));
   spec.request_id = assign.request_id();
   spec.prompt.assign(assign.prompt_ids().begin(), assign.prompt_ids().end());

@@ -151,8 +151,12 @@ void AttachStream::Handle(const v1::RouterMessage& message) {
       return HandleWelcome(message.welcome());
     case v1::RouterMessage::kAssign:
       return HandleAssign(message.assign());
-    case v1::RouterMessage::kCancel:
-      return sink_->Cancel({.owner = owner_, .key = message.cancel().sequence_key()});
+    case v1::RouterMessage::kCancel: {
+      const v1::CancelSequence& cancel = message.cancel();
+      std::optional<uint32_t> choice;
+      if (cancel.has_choice()) choice = cancel.choice();
+      return sink_->Cancel({.owner = owner_, .key = cancel.sequence_key()}, choice);
+    }
     case v1::RouterMessage::MESSAGE_NOT_SET:
       break;
   }

@@ -26,7 +26,8 @@ class AssignSink {
   virtual ~AssignSink() = default;
   // Not OK: the sequence is refused with it. Otherwise the engine has it.
   virtual absl::Status Assign(uint64_t owner, const v1::Assign& assign) = 0;
-  virtual void Cancel(engine::SequenceRef ref) = 0;
+  // All of it, or one of its choices.
+  virtual void Cancel(engine::SequenceRef ref, std::optional<uint32_t> choice) = 0;
 };
 
 // Sends Hello when the connection stands, then what it is given, one write at

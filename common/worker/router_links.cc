@@ -89,8 +89,10 @@ absl::Status RouterLinks::Assign(uint64_t owner, const v1::Assign& assign) {
   return handoff_->Submit(std::move(spec), assign);
 }
 
-void RouterLinks::Cancel(engine::SequenceRef ref) {
-  engine_->Cancel(ref, absl::CancelledError("cancelled by the router"));
+void RouterLinks::Cancel(engine::SequenceRef ref, std::optional<uint32_t> choice) {
+  const auto reason = absl::CancelledError("cancelled by the router");
+  if (choice) return engine_->CancelChoice(ref, *choice, reason);
+  engine_->Cancel(ref, reason);
 }
 
 v1::Heartbeat RouterLinks::MakeHeartbeat(uint64_t owner) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,7 @@ class RouterLinks final : public engine::Listener, private AssignSink {
   };
 
   absl::Status Assign(uint64_t owner, const v1::Assign& assign) override;
-  void Cancel(engine::SequenceRef ref) override;
+  void Cancel(engine::SequenceRef ref, std::optional<uint32_t> choice) override;
 
   v1::Heartbeat MakeHeartbeat(uint64_t owner);
   void Opened(std::shared_ptr<AttachStream> stream);

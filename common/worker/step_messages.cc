@@ -57,6 +57,9 @@ void AddToken(const engine::TokenOutput& token, v1::StepOutput* step) {
   if (token.first_step_start.has_value()) {
     out->set_first_step_unix_us(absl::ToUnixMicros(*token.first_step_start));
   }
+  out->set_choice(token.choice);
+  out->set_finish_reason(ReasonMessage(token.finish));
+  if (token.score.has_value()) out->set_score(*token.score);
 }
 
 void AddEnd(const engine::EndOutput& ended, v1::StepOutput* step) {
@@ -88,6 +91,11 @@ std::map<uint64_t, v1::StepOutput> SplitByOwner(const engine::StepOutput& output
   }
   for (const engine::PromptLogprobsOutput& scored : output.prompt_logprobs) {
     AddPromptLogprobs(scored, &steps[scored.ref.owner]);
+  }
+  for (const engine::SearchOutput& search : output.searches) {
+    v1::SequenceTokens* begun = steps[search.ref.owner].add_tokens();
+    begun->set_sequence_key(search.ref.key);
+    begun->set_prefill_end_unix_us(absl::ToUnixMicros(search.prefill_end));
   }
   for (const engine::TokenOutput& token : output.tokens) {
     AddToken(token, &steps[token.ref.owner]);

@@ -33,7 +33,7 @@
 namespace baton::worker {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kProtocolVersion = 2;
 // After running sequences were cut off at the end of the drain.
 constexpr absl::Duration kCutOffGrace = absl::Seconds(3);
 constexpr absl::Duration kFlushPatience = absl::Seconds(2);

@@ -144,5 +144,35 @@ TEST(IdList, ReadsCommasBlanksAndBrackets) {
   }
 }
 
+TEST(RequestJson, ReadsEveryStrategy) {
+  Request request;
+  ASSERT_TRUE(ApplyRequestJson(R"({"n": 2, "best_of": 4, "beams": 3, "length_penalty": 0.5,
+      "early_stopping": "never", "phases": [{"beams": 2, "max_tokens": 8, "until_token_ids": [1],
+      "repetition_penalty": 1.5}, {"temperature": 0.7, "bad_words": "no"}]})",
+                               &request)
+                  .ok());
+  EXPECT_EQ(request.n, 2u);
+  EXPECT_EQ(request.best_of, 4u);
+  EXPECT_EQ(request.beam->width, 3u);
+  EXPECT_EQ(request.beam->length_penalty, 0.5f);
+  EXPECT_EQ(request.beam->early_stopping, "never");
+  ASSERT_EQ(request.phases.size(), 2u);
+  EXPECT_EQ(request.phases[0].beam->width, 2u);
+  EXPECT_EQ(request.phases[0].max_tokens, 8u);
+  EXPECT_THAT(request.phases[0].until_token_ids, ElementsAre(1));
+  EXPECT_EQ(request.phases[0].repetition_penalty, 1.5f);
+  EXPECT_FALSE(request.phases[1].beam.has_value());
+  EXPECT_EQ(request.phases[1].temperature, 0.7f);
+  EXPECT_THAT(request.phases[1].bad_words, ElementsAre("no"));
+}
+
+TEST(RequestJson, PhasesNameWhatIsWrongAndWhere) {
+  EXPECT_THAT(Problem(R"({"phases": 3})"), HasSubstr("phases must be a list of phases"));
+  EXPECT_THAT(Problem(R"({"phases": [{}, 4]})"), HasSubstr("phases[1] must be an object"));
+  EXPECT_THAT(Problem(R"({"phases": [{"max_token": 4}]})"),
+              HasSubstr("phases[0]: unknown key \"max_token\"; did you mean \"max_tokens\""));
+  EXPECT_THAT(Problem(R"({"phases": [{"logprobs": 4}]})"), HasSubstr("unknown key"));
+}
+
 }  // namespace
 }  // namespace baton::cli

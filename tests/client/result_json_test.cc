@@ -103,5 +103,21 @@ TEST(StatusLine, NamesTheFieldOnce) {
   EXPECT_EQ(StatusLine(status), "INVALID_ARGUMENT: top_p: is 0 (try again in 5 ms)");
 }
 
+TEST(ResultJson, ChoicesAreListedWhenThereAreSeveralOrTheyWereRanked) {
+  Result result = Answer();
+  result.choices.resize(1);
+  EXPECT_FALSE(Json::parse(ResultToJson(result)).contains("choices"));
+  result.choices[0].token_ids = {1};
+  result.choices[0].finish_reason = "stop";
+  result.choices[0].matched_token_ids = {1};
+  result.choices[0].score = -0.5;
+  EXPECT_EQ(Json::parse(ResultToJson(result))["choices"], Json::parse(R"([{"index": 0,
+    "token_ids": [1], "text": "", "finish_reason": "stop", "matched_token_ids": [1],
+    "score": -0.5}])"));
+  result.choices[0].score.reset();
+  result.choices.emplace_back().text = "two";
+  EXPECT_EQ(Json::parse(ResultToJson(result))["choices"][1]["text"], "two");
+}
+
 }  // namespace
 }  // namespace baton::cli

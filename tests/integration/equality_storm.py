@@ -4,13 +4,13 @@
 
     tests/integration/equality_storm.py [--seed 1] [--count 300] [--repeat 1] [--model NAME] [--only CASE]
 
-Random requests (greedy and sampled, some with a sliding window, prompts that share prefixes or go on
-where another one's answer ended) are first answered one at a time by an idle decode worker without a prefix cache. Then they
+Random requests (greedy and sampled, with penalties, several answers, best_of, beams and phases, some with
+log-probabilities or a sliding window, prompts that share prefixes or go on where another one's answer ended) are first answered one at a time by an idle decode worker without a prefix cache. Then they
 go, 16 at once and in the order and on the paths that the seed draws, through rounds of workers
 whose chunks, pools, swap areas, files of evicted blocks, transports and policies are drawn as well, with pools so small
 that sequences are put aside and prefixes evicted: one round for the shorter ones, in pools that
-hold little more than the longest of them, and one for the longer half. Every token id must be
-equal. Afterwards no block may be held, and each worker's own check of its pool, made when it
+hold little more than the longest of them, and one for the longer half. Every token id of every answer,
+every log-probability and every score must be equal. Afterwards no block may be held, and each worker's own check of its pool, made when it
 ends, must be clean.
 
 Fails unless preemptions, swaps, evictions, prefix hits and hand-offs all happened; in 300 requests
@@ -104,7 +104,45 @@ def draw_sampling(chance):
         sampling["top_k"] = chance.randint(1, 100)
     if chance.random() < 0.25:
         sampling["repetition_penalty"] = round(chance.uniform(1, 1.3), 2)
+    if chance.random() < 0.25:
+        sampling["presence_penalty"] = round(chance.uniform(0, 1), 2)
     return sampling
+
+
+def draw_beam(chance):
+    return {"beams": chance.randint(2, 5), "length_penalty": chance.choice((-1, 0, 0.5, 1, 2)),
+            "early_stopping": chance.choice(("heuristic", "always", "never"))}
+
+
+def draw_phases(chance, tokens, with_beams):
+    """Some parts of an answer of `tokens`; a beam phase is greedy, whatever the request's temperature."""
+    phases, left = [], tokens
+    while len(phases) < 3 and left > 3:
+        phase = {"max_tokens": chance.randint(1, min(20, left - 2))}
+        if with_beams and chance.random() < 0.6:
+            phase |= draw_beam(chance)
+            if chance.random() < 0.5:
+                phase["until_token_ids"] = chance.sample(range(3, 640), 60)
+        else:
+            phase["temperature"] = round(chance.uniform(0, 1.2), 2)
+        phases.append(phase)
+        left -= phase["max_tokens"]
+    return phases + [{}]
+
+
+def draw_strategy(chance, tokens, window):
+    """How many answers, and what they are made by; two of three requests are plain ones."""
+    kind = chance.choice(("plain", "plain", "plain", "plain", "plain", "plain", "n", "best_of", "beams", "phases"))
+    if kind == "n":
+        return {"n": chance.randint(2, 5)}
+    if kind == "best_of":
+        return {"n": chance.randint(1, 2), "best_of": chance.randint(3, 5)}
+    if kind == "beams":
+        beam = draw_beam(chance)
+        return {**beam, "n": chance.randint(1, beam["beams"]), "temperature": 0}
+    if kind == "phases" and tokens > 3:
+        return {"phases": draw_phases(chance, tokens, not window), "seed": chance.randrange(2**32)}
+    return {}
 
 
 def finish(chance, model, prompt):
@@ -113,8 +151,9 @@ def finish(chance, model, prompt):
     window = {}
     if chance.random() < 0.2:
         window = {"window": BLOCK * chance.choice((1, 2, 4)), "window_sinks": BLOCK * chance.choice((0, 1))}
-    return {"prompt_ids": prompt, "max_tokens": tokens, "ignore_eos": chance.random() < 0.8, **window,
-            **draw_sampling(chance)}
+    logprobs = {"logprobs": chance.randint(0, 5)} if chance.random() < 0.2 else {}
+    return {"prompt_ids": prompt, "max_tokens": tokens, "ignore_eos": chance.random() < 0.8, **window, **logprobs,
+            **draw_sampling(chance), **draw_strategy(chance, tokens, window)}
 
 
 def draw_requests(chance, model, count):
@@ -129,15 +168,30 @@ def draw_next_turns(chance, model, requests, answers, count):
     turns = []
     while len(turns) < count:
         i = chance.randrange(len(requests))
-        said = requests[i]["prompt_ids"] + answers[i]
+        said = requests[i]["prompt_ids"] + answers[i]["token_ids"]
         news = log_uniform(chance, 1, 60)
         if len(said) + news <= model.longest_prompt:
             turns.append(finish(chance, model, said + chance.choices(model.ids, k=news)))
     return turns
 
 
+def width_of(request):
+    """Answers and beams at once."""
+    beams = [part.get("beams", 1) for part in [request, *request.get("phases", ())]]
+    return max(request.get("n", 1), request.get("best_of", 1), *beams)
+
+
 def blocks_of(request):
-    return -(-(len(request["prompt_ids"]) + request["max_tokens"] - 1) // BLOCK)
+    prompt, width = len(request["prompt_ids"]), width_of(request)
+    if width == 1:
+        return -(-(prompt + request["max_tokens"] - 1) // BLOCK)
+    return prompt // BLOCK + width * -(-(prompt % BLOCK + request["max_tokens"]) // BLOCK)
+
+
+def essence(answer):
+    """What must not depend on anything but the request."""
+    keys = ("token_ids", "finish_reason", "logprobs", "choices")
+    return {key: answer[key] for key in keys if key in answer}
 
 
 # --- processes --------------------------------------------------------------------------------
@@ -246,6 +300,9 @@ class Counts:
     hit_tokens: int = 0
     handoff_bytes: int = 0
     handoff_cached_tokens: int = 0
+    several_answers: int = 0  # requests with
+    beams: int = 0
+    phases: int = 0
 
     def add_workers(self, workers):
         for worker in workers:
@@ -255,8 +312,11 @@ class Counts:
             self.evicted_blocks += worker["prefix_cache"]["evicted_blocks"]
             self.hit_tokens += worker["prefix_cache"]["hit_tokens"]
 
-    def add_answer(self, answer):
+    def add_answer(self, request, answer):
         self.requests += 1
+        self.several_answers += len(answer.get("choices", ())) > 1
+        self.beams += "beams" in request
+        self.phases += "phases" in request
         self.tokens += len(answer.get("token_ids", ()))
         self.handoff_bytes += answer.get("path", {}).get("handoff_bytes", 0)
         self.handoff_cached_tokens += answer.get("path", {}).get("handoff_cached_tokens", 0)
@@ -319,7 +379,7 @@ class Storm:
                 for answer in answered:
                     if "error" in answer:
                         raise RuntimeError(f"{case} alone: {answer['error']}")
-                return [answer["token_ids"] for answer in answered]
+                return [essence(answer) for answer in answered]
 
             requests = draw_requests(chance, case.model, count - count // 4)
             expected = answers(requests)
@@ -345,8 +405,8 @@ class Storm:
         self.counts.add_workers(status["workers"])
         wrong = []
         for (i, _), line, answer in zip(order, lines, answers):
-            self.counts.add_answer(answer)
-            if answer.get("token_ids") != expected[i]:
+            self.counts.add_answer(line, answer)
+            if essence(answer) != expected[i]:
                 wrong.append(self.describe(i, line, answer, expected[i]))
         for problem in wrong[:3] + storm.problems:
             self.fail(name, f"{problem}\n  {settings}")
@@ -357,7 +417,7 @@ class Storm:
     def describe(i, line, answer, expected):
         if "error" in answer:
             return f"request {i}: {answer['error']}"
-        got = answer["token_ids"]
+        got, expected = answer["token_ids"], expected["token_ids"]
         at = next((k for k, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))
         sampling = {key: value for key, value in line.items() if key != "prompt_ids"}
         return (f"request {i}, {len(line['prompt_ids'])} prompt tokens, {sampling}: token {at} is {got[at:at + 1]} and "

@@ -45,6 +45,7 @@ class Golden:
     model: str
     cases: list
     logits: list = None  # of the prompt, [token][id], where the reference has them
+    beams: list = None  # of the first case: the best of a search, without end token and length penalty
 
 
 def own_glm() -> Golden:
@@ -65,7 +66,8 @@ def tiny_chatglm() -> list:
             case = Case(name, golden["prompt_ids"], golden["greedy_ids"], len(golden["greedy_ids"]), True)
             result.append(Golden(f"chatglm2-tiny {name} {file}",
                                  str(folder / name / file), [case],
-                                 golden.get("logits_prompt") if file == "model.safetensors" else None))
+                                 golden.get("logits_prompt") if file == "model.safetensors" else None,
+                                 golden["beam3_6steps_own_numpy"] if file == "model.safetensors" else None))
     return result
 
 
@@ -138,7 +140,7 @@ def differences(golden: Golden, answers: list) -> list:
 
 def content_of(answers: list) -> list:
     keys = ("error", "token_ids", "text", "finish_reason", "matched_stop", "matched_token_ids", "logprobs",
-            "prompt_logprobs")
+            "prompt_logprobs", "choices")
     return [{key: answer[key] for key in keys if key in answer} for answer in answers]
 
 
@@ -155,6 +157,16 @@ def chained(golden: Golden) -> list:
         line["stop_sequences"] = [[common[0], common[1]]]
         if i % 4 == 0:
             line["prompt_logprobs"] = 2
+    return lines
+
+
+def strategies(golden: Golden) -> list:
+    """Several answers, the best of several, beams and phases."""
+    lines = []
+    for i, line in enumerate(requests_of(golden, temperature=0.8, seed=7, logprobs=1)[:3]):
+        lines += [{**line, "n": 4}, {**line, "n": 2, "best_of": 5},
+                  {**line, "temperature": 0, "beams": 4, "n": 4, "ignore_eos": False, "repetition_penalty": 1.1},
+                  {**line, "max_tokens": 12, "phases": [{"beams": 3, "max_tokens": 4}, {"top_p": 0.9}]}]
     return lines
 
 
@@ -181,9 +193,22 @@ class Run:
                         answers = cluster.generate(requests_of(golden, temperature=0), path, concurrency)
                         what = f"{golden.name} exact {path} {transport} x{concurrency}"
                         self.check(what, differences(golden, answers))
+                        if golden.beams:
+                            self.beams(f"{what} beams", golden, cluster, path)
                         used = {a["path"]["transport"] for a in answers if "path" in a}
                         if path == "split" and not used <= {transport, ""}:
                             self.check(what, [f"went over {used}"])
+
+    def beams(self, what: str, golden: Golden, cluster: Cluster, path: str) -> None:
+        """Sums of six steps of width 3; log-probabilities of the tokens make up the score."""
+        line = {"prompt_ids": golden.cases[0].prompt_ids, "beams": 3, "n": 3, "length_penalty": 0, "max_tokens": 6,
+                "ignore_eos": True, "temperature": 0, "logprobs": 0}
+        choices = cluster.generate([line], path, 1)[0]["choices"]
+        self.check(what, [] if [c["token_ids"] for c in choices] == [b["ids"] for b in golden.beams] else
+                   [f"{choices} is not {golden.beams}"])
+        self.check(what, far([c["score"] for c in choices], [b["sum_logprob"] for b in golden.beams], 1e-4))
+        self.check(what, far([sum(token["logprob"] for token in c["logprobs"]) for c in choices],
+                             [c["score"] for c in choices], 1e-5))
 
     def logprobs(self, golden: Golden) -> None:
         """Of prompts, exact precision: equal to `baton score`, and to reference logits where there are some."""
@@ -214,7 +239,7 @@ class Run:
         sampled = requests_of(golden, temperature=0.8, top_p=0.95)
         for i, request in enumerate(sampled):
             request["seed"] = 1000 + i
-        lines = requests_of(golden, temperature=0) + sampled + chained(golden)
+        lines = requests_of(golden, temperature=0) + sampled + chained(golden) + strategies(golden)
         answers = {}
         for transport in ("shm", "tcp"):
             with Cluster(golden.model, transport, precision, weights) as cluster:

@@ -174,7 +174,7 @@ TEST_F(HandoffSenderTest, WholePromptIsPutOnceAndThenCommitted) {
   absl::MutexLock lock(&wire_.mutex);
   EXPECT_EQ(wire_.endpoints.size(), 1);
   ASSERT_TRUE(wire_.commit.has_value());
-  EXPECT_EQ(wire_.commit->first_token, first);
+  EXPECT_THAT(wire_.commit->first_tokens, ::testing::ElementsAre(first));
   EXPECT_EQ(wire_.commit->drawn, 1);
   std::map<std::pair<uint32_t, uint32_t>, int> covered;
   for (const transport::PutRange& range : wire_.puts) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/dispatcher.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -835,7 +836,7 @@ TEST_F(DispatcherTest, OtherModelIsRefusedNamingBothFingerprints) {
 
 TEST_F(DispatcherTest, OtherProtocolVersionIsRefused) {
   v1::WorkerMessage hello = MakeHello("d", v1::WORKER_ROLE_DECODE);
-  hello.mutable_hello()->set_protocol_version(2);
+  hello.mutable_hello()->set_protocol_version(3);
   EXPECT_EQ(Attach(kD, hello)->closed->code(), Code::kFailedPrecondition);
 }
 
@@ -1002,6 +1003,53 @@ TEST_F(DispatcherTest, GaugesReturnToZeroWithoutNewTraffic) {
   EXPECT_NE(text.find("baton_router_workers{role=\"decode\"} 1"), std::string::npos);
   core_->CloseLink(kD, now_);
   EXPECT_NE(metrics_.Text().find("baton_router_workers{role=\"decode\"} 0"), std::string::npos);
+}
+
+// --- Several answers ---
+
+TEST_F(DispatcherTest, AChoiceThatAStopTextEndsIsCalledOffOnTheDecodeWorkerAlone) {
+  ValidatedRequest request = Request(v1::PATH_SPLIT);
+  request.choices = request.choices_made = request.width = 2;
+  request.decoding.set_n(2);
+  request.stops = {"G"};
+  const Split s = StartSplit(request);
+  EXPECT_EQ(s.d->assigns[0].decoding().n(), 2u);
+  EXPECT_EQ(s.p->assigns[0].decoding().n(), 2u);
+  Step first;
+  first.Tokens(s.p_key, 0, {'a'}).Tokens(s.p_key, 0, {259});  // "G"
+  first.last().set_choice(1);
+  Say(kP, first);
+  EXPECT_THAT(s.d->choice_cancels, testing::ElementsAre(testing::Pair(s.d_key, 1u)));
+  EXPECT_TRUE(s.d->cancels.empty());
+  EXPECT_TRUE(s.p->choice_cancels.empty());
+  Say(kP, Step().HandedOff(s.p_key));
+  Say(kD, Step().Tokens(s.d_key, 1, {'b'}).End(s.d_key, v1::FINISH_REASON_LENGTH));
+  EXPECT_TRUE(s.client->status().ok());
+  EXPECT_EQ(s.client->text, "ab");
+  EXPECT_EQ(s.client->other_texts[1], "");
+  ASSERT_EQ(s.client->choice_ends.size(), 2u);
+  EXPECT_EQ(s.client->choice_ends[0].matched_stop(), "G");
+}
+
+TEST_F(DispatcherTest, AnswersThatNoWorkerCanRunTogetherAreRefusedByField) {
+  v1::WorkerMessage hello = MakeHello("d", v1::WORKER_ROLE_DECODE);
+  hello.mutable_hello()->set_max_sequences(4);
+  Attach(kD, hello);
+  ValidatedRequest request = Request(v1::PATH_LOCAL);
+  request.choices = request.choices_made = request.width = 5;
+  const auto client = Submit(request);
+  EXPECT_EQ(client->status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(rpc::FieldOf(client->status()), "decoding.n");
+  EXPECT_NE(client->status().message().find("is 5; no decode worker here runs more than 4"),
+            std::string::npos);
+  // Four fit, and then nobody else does.
+  request.choices = request.choices_made = request.width = 4;
+  EXPECT_FALSE(Submit(request)->ended());
+  Submit(Request(v1::PATH_LOCAL));
+  v1::GetClusterStatusResponse status;
+  core_->FillStatus(&status);
+  EXPECT_EQ(status.queued_requests(), 1u);
+  EXPECT_EQ(status.running_requests(), 1u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,7 +101,13 @@ class FakeClient final : public ResponseStream {
       prompt_logprobs.push_back(event.prompt_logprobs());
     }
     if (event.has_finished()) finished.push_back(event.finished());
-    if (event.has_tokens()) {
+    if (event.has_choice_finished()) choice_ends.push_back(event.choice_finished());
+    if (event.has_tokens() && event.tokens().choice() > 0) {
+      std::vector<uint32_t>& more = others[event.tokens().choice()];
+      EXPECT_EQ(event.tokens().first_index(), more.size());
+      more.insert(more.end(), event.tokens().token_ids().begin(), event.tokens().token_ids().end());
+      other_texts[event.tokens().choice()] += event.tokens().text();
+    } else if (event.has_tokens()) {
       EXPECT_EQ(event.tokens().first_index(), ids.size());
       ids.insert(ids.end(), event.tokens().token_ids().begin(), event.tokens().token_ids().end());
       text += event.tokens().text();
@@ -123,8 +130,11 @@ class FakeClient final : public ResponseStream {
   std::vector<v1::PromptLogprobs> prompt_logprobs;
   std::vector<v1::Finished> finished;
   std::vector<absl::Status> statuses;
-  std::vector<uint32_t> ids;
+  std::vector<uint32_t> ids;  // of choice 0
   std::string text;
+  std::map<uint32_t, std::vector<uint32_t>> others;
+  std::map<uint32_t, std::string> other_texts;
+  std::vector<v1::ChoiceFinished> choice_ends;
   int logprobs = 0;
 };
 
@@ -134,7 +144,12 @@ class FakeLink final : public WorkerLink {
   void Send(v1::RouterMessage message, absl::Time) override {
     if (message.has_welcome()) welcomed = true;
     if (message.has_assign()) assigns.push_back(message.assign());
-    if (message.has_cancel()) cancels.push_back(message.cancel().sequence_key());
+    if (!message.has_cancel()) return;
+    if (message.cancel().has_choice()) {
+      choice_cancels.emplace_back(message.cancel().sequence_key(), message.cancel().choice());
+    } else {
+      cancels.push_back(message.cancel().sequence_key());
+    }
   }
   void Close(const absl::Status& status, absl::Time) override { closed = status; }
   absl::Status Check(absl::Time) const override { return absl::OkStatus(); }
@@ -143,6 +158,7 @@ class FakeLink final : public WorkerLink {
   bool welcomed = false;
   std::vector<v1::Assign> assigns;
   std::vector<uint64_t> cancels;
+  std::vector<std::pair<uint64_t, uint32_t>> choice_cancels;
   std::optional<absl::Status> closed;
   int reads = 0;
 };
@@ -152,7 +168,7 @@ inline v1::WorkerMessage MakeHello(const std::string& id, v1::WorkerRole role,
                                    uint32_t blocks = 100) {
   v1::WorkerMessage message;
   v1::Hello* hello = message.mutable_hello();
-  hello->set_protocol_version(1);
+  hello->set_protocol_version(2);
   hello->mutable_info()->set_worker_id(id);
   hello->mutable_info()->set_role(role);
   hello->mutable_info()->set_model("toy");

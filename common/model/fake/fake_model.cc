@@ -235,42 +235,73 @@ absl::StatusOr<std::unique_ptr<Model>> MakeFakeModel(const FakeOptions& options)
   return std::make_unique<FakeModel>(options);
 }
 
-std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const TokenId> prompt,
-                                   uint32_t count, const kv::Window& window) {
-  std::vector<uint64_t> links;
-  for (uint32_t layer = 0; layer < options.layers; ++layer) {
-    links.push_back(ChainStart(options.seed, layer));
-  }
-  std::vector<uint64_t> blocks;  // digest of each
-  uint32_t position = 0;
-  const auto feed = [&](TokenId token) {
-    if (position % kv::kBlockTokens == 0) blocks.push_back(0);
-    uint64_t& digest = blocks.back();
+namespace {
+
+// What a sequence's blocks would hold: a digest of each.
+class ChainOfBlocks final {
+ public:
+  explicit ChainOfBlocks(const FakeOptions& options) : options_(options) {
     for (uint32_t layer = 0; layer < options.layers; ++layer) {
-      links[layer] = ChainLink(links[layer], token, position);
-      for (uint32_t row = 0; row < RowsOf(options); ++row) {
-        for (uint32_t word = 0; word < WordsOf(options); ++word) {
-          digest += DigestTerm(KvWord(links[layer], row, word), layer, position, row, word);
+      links_.push_back(ChainStart(options.seed, layer));
+    }
+  }
+
+  void Feed(TokenId token) {
+    if (position_ % kv::kBlockTokens == 0) blocks_.push_back(0);
+    uint64_t& digest = blocks_.back();
+    for (uint32_t layer = 0; layer < options_.layers; ++layer) {
+      links_[layer] = ChainLink(links_[layer], token, position_);
+      for (uint32_t row = 0; row < RowsOf(options_); ++row) {
+        for (uint32_t word = 0; word < WordsOf(options_); ++word) {
+          digest += DigestTerm(KvWord(links_[layer], row, word), layer, position_, row, word);
         }
       }
     }
-    ++position;
-  };
-  for (TokenId token : prompt) feed(token);
+    ++position_;
+  }
+
+  // Of all that the latest position sees.
+  uint64_t Digest(const kv::Window& window) const {
+    uint64_t digest = 0;
+    for (uint32_t block = 0; block < blocks_.size(); ++block) {
+      if (window.SeesBlock(position_ - 1, block)) digest += blocks_[block];
+    }
+    return digest;
+  }
+
+ private:
+  const FakeOptions& options_;
+  std::vector<uint64_t> links_, blocks_;
+  uint32_t position_ = 0;
+};
+
+}  // namespace
+
+std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const TokenId> prompt,
+                                   uint32_t count, const kv::Window& window) {
+  ChainOfBlocks chain(options);
+  for (TokenId token : prompt) chain.Feed(token);
   std::vector<TokenId> output;
   while (output.size() < count) {
-    uint64_t digest = 0;
-    for (uint32_t block = 0; block < blocks.size(); ++block) {
-      if (window.SeesBlock(position - 1, block)) digest += blocks[block];
-    }
+    const uint64_t digest = chain.Digest(window);
     TokenId best = 0;
     for (TokenId token = 1; token < Usable(options); ++token) {
       if (fake::Logit(digest, token) > fake::Logit(digest, best)) best = token;
     }
     output.push_back(best);
-    feed(best);
+    chain.Feed(best);
   }
   return output;
+}
+
+std::vector<float> FakeLogits(const FakeOptions& options, std::span<const TokenId> tokens,
+                              const kv::Window& window) {
+  ChainOfBlocks chain(options);
+  for (TokenId token : tokens) chain.Feed(token);
+  const uint64_t digest = chain.Digest(window);
+  std::vector<float> row(options.vocabulary_size, kPaddingLogit);
+  for (TokenId token = 0; token < Usable(options); ++token) row[token] = fake::Logit(digest, token);
+  return row;
 }
 
 }  // namespace baton::model

@@ -55,4 +55,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeFakeModel(const FakeOptions& options)
 std::vector<TokenId> FakeReference(const FakeOptions& options, std::span<const TokenId> prompt,
                                    uint32_t count, const kv::Window& window = {});
 
+// The row of logits after `tokens`, computed without blocks. Likewise.
+std::vector<float> FakeLogits(const FakeOptions& options, std::span<const TokenId> tokens,
+                              const kv::Window& window = {});
+
 }  // namespace baton::model

@@ -44,7 +44,7 @@ class LandingTest : public testing::Test {
                      [promise](Blocks blocks) { promise->set_value(std::move(blocks)); });
     return promise->get_future();
   }
-  absl::Status Activate(SequenceRef ref, const HandoffState& state = {}) {
+  absl::Status Activate(SequenceRef ref, const HandoffState& state = {.first_tokens = {0}}) {
     auto promise = std::make_shared<std::promise<absl::Status>>();
     engine_->Activate(ref, state, [promise](absl::Status status) { promise->set_value(status); });
     return promise->get_future().get();
@@ -98,7 +98,10 @@ TEST_F(LandingTest, ActivationWithoutReservationIsRefused) {
 TEST_F(LandingTest, StateThatCannotBeContinuedIsRefused) {
   Start();
   uint64_t key = 0;
-  for (const HandoffState& state : {HandoffState{1000, 1}, HandoffState{5, 2}}) {
+  for (const HandoffState& state :
+       {HandoffState{.first_tokens = {1000}}, HandoffState{.first_tokens = {5}, .drawn = 2},
+        HandoffState{.first_tokens = {5, 6}}, HandoffState{},
+        HandoffState{.drawn = 0, .search = {{{5, -1, -1}}, {}}}}) {
     const SequenceRef ref = Expect(++key);
     ASSERT_TRUE(Reserve(ref).get().ok());
     EXPECT_EQ(Activate(ref, state).code(), StatusCode::kInvalidArgument);

@@ -17,6 +17,16 @@ absl::Status Copy(const absl::Status& status) { return {status.code(), status.me
 
 }  // namespace
 
+void HeardChoice::Take(const TokenOutput& token) {
+  EXPECT_EQ(finish, FinishReason::kNone) << "a token after the end of choice " << token.choice;
+  if (tokens.empty()) first_index = token.index;
+  EXPECT_EQ(token.index, first_index + tokens.size()) << "choice " << token.choice;
+  tokens.push_back(token.sample.token);
+  samples.push_back(token.sample);
+  finish = token.finish;
+  score = token.score;
+}
+
 void Recorder::OnStep(const StepOutput& output) {
   {
     const std::lock_guard lock(mutex_);
@@ -32,9 +42,12 @@ void Recorder::OnStep(const StepOutput& output) {
     for (const TokenOutput& token : output.tokens) {
       Heard& heard = heard_[token.ref];
       EXPECT_EQ(heard.ends, 0u) << "a token after the end";
-      heard.tokens.push_back(token.sample.token);
-      heard.indices.push_back(token.index);
-      heard.samples.push_back(token.sample);
+      heard.choices[token.choice].Take(token);
+      if (token.choice == 0) {
+        heard.tokens.push_back(token.sample.token);
+        heard.indices.push_back(token.index);
+        heard.samples.push_back(token.sample);
+      }
       if (token.prefill_end) heard.prefill_end = token.prefill_end;
       if (token.first_step_start) heard.first_step_start = token.first_step_start;
     }

@@ -20,11 +20,24 @@
 
 namespace baton::engine {
 
-// Everything heard of one sequence.
+// Of one choice of a sequence.
+struct HeardChoice {
+  std::vector<TokenId> tokens;
+  uint32_t first_index = 0;
+  std::vector<sampling::Sample> samples;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<double> score;
+
+  // Fails the test when a token is not next to the last one, or comes after the end.
+  void Take(const TokenOutput& token);
+};
+
+// Everything heard of one sequence; tokens are those of choice 0.
 struct Heard {
   std::vector<TokenId> tokens;
   std::vector<uint32_t> indices;
   std::vector<sampling::Sample> samples;
+  std::map<uint32_t, HeardChoice> choices;
   std::vector<sampling::TokenLogprobs> prompt_logprobs;
   std::optional<absl::Time> start, prefill_end, first_step_start;
   uint32_t cached = 0;  // prompt tokens

@@ -264,7 +264,7 @@ class ConvertedKv : public testing::Test {
       engine_->Submit(spec);
       engine_->Reserve(spec.ref, 60, [this, ref = spec.ref](const auto& blocks) {
         ASSERT_TRUE(blocks.ok()) << blocks.status();
-        engine_->Activate(ref, {.first_token = 5, .drawn = 1},
+        engine_->Activate(ref, {.first_tokens = {5}, .drawn = 1},
                           [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
       });
     }

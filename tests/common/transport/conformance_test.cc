@@ -17,13 +17,16 @@ TEST_P(Conformance, CommittedBlocksHoldTheSendersBytes) {
   Outcome granted, put, commit;
   const auto writer = Open(1, prompt.tokens(), granted.done());
   writer->Put(prompt.all(), prompt.Sources(prompt.all()), put.done());
-  writer->Commit({4711, 3}, commit.done());
+  const std::vector<CommitState::Candidate> candidates = {{4713, -0.5f, -1.5f}, {2, -2, -3}};
+  writer->Commit({{4711, 4712}, 3, candidates, {{4714, 0, -4}}}, commit.done());
 
   EXPECT_EQ(granted.Wait(), absl::OkStatus());
   EXPECT_EQ(put.Wait(), absl::OkStatus());
   EXPECT_EQ(commit.Wait(), absl::OkStatus());
   EXPECT_TRUE(prompt.Equals(landing_->blocks(1)));
-  EXPECT_EQ(landing_->state(1).first_token, 4711u);
+  EXPECT_EQ(landing_->state(1).first_tokens, (std::vector<TokenId>{4711, 4712}));
+  EXPECT_EQ(landing_->state(1).beam_candidates, candidates);
+  EXPECT_EQ(landing_->state(1).top, (std::vector<CommitState::Candidate>{{4714, 0, -4}}));
   EXPECT_EQ(landing_->state(1).drawn, 3u);
   EXPECT_EQ(landing_->aborted(), 0u);
   EXPECT_EQ(writer->transport(), GetParam());
@@ -42,7 +45,10 @@ TEST_P(Conformance, CallbacksAreDestroyedOnceTheyHaveRun) {
     writer->Commit({}, [owned, done = commit.done()](const absl::Status& s) { done(s); });
     if (refused) writer->Abort(absl::CancelledError("given up"));
     // Given up, it may have been committed before.
-    if (const absl::Status status = commit.Wait(); !refused) EXPECT_EQ(status, absl::OkStatus());
+    const absl::Status status = commit.Wait();
+    if (!refused) {
+      EXPECT_EQ(status, absl::OkStatus());
+    }
     const absl::Time deadline = absl::Now() + absl::Seconds(5);
     while (owned.use_count() > 1 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
     EXPECT_EQ(owned.use_count(), 1) << (refused ? "refused" : "committed");

@@ -177,7 +177,7 @@ TEST_P(HostileSender, CommitIsRefusedUnlessEverythingFits) {
   EXPECT_NE(refused_with([](auto& c) { c.set_digest(c.digest() ^ 1); }).find("digest"),
             std::string::npos);
   EXPECT_NE(refused_with([](auto& c) { c.set_prompt_tokens(31); }).find("31"), std::string::npos);
-  EXPECT_NE(refused_with([](auto& c) { c.mutable_state()->set_version(2); }).find("version 2"),
+  EXPECT_NE(refused_with([](auto& c) { c.mutable_state()->set_version(3); }).find("version 3"),
             std::string::npos);
   EXPECT_NE(refused_with([](auto& c) { c.set_ticket_id("old"); }).find("stale"), std::string::npos);
   EXPECT_NE(refused_with([](auto& c) { c.set_epoch(99); }).find("stale"), std::string::npos);

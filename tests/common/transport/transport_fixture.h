@@ -192,7 +192,7 @@ class TransportTest : public testing::TestWithParam<std::string> {
     const auto writer = Open(key, prompt.tokens());
     Outcome put, commit;
     writer->Put(prompt.all(), prompt.Sources(prompt.all()), put.done());
-    writer->Commit({static_cast<TokenId>(key), 1}, commit.done());
+    writer->Commit({.first_tokens = {static_cast<TokenId>(key)}, .drawn = 1}, commit.done());
     return commit.Wait();
   }
 

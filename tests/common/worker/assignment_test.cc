@@ -146,5 +146,52 @@ TEST(SpecFromAssign, DecodeWorkerTakesDecodeAndWhole) {
   EXPECT_FALSE(SpecFromAssign(assign, 1, kDecode, absl::Now()).ok());
 }
 
+TEST(SpecFromAssign, TakesEveryStrategyOver) {
+  v1::Assign assign = GoodAssign();
+  EXPECT_EQ(SpecFromAssign(assign, 1, kPrefill, absl::Now())->choices, 1u);
+  assign.mutable_decoding()->set_n(2);
+  assign.mutable_decoding()->set_best_of(5);
+  EXPECT_EQ(SpecFromAssign(assign, 1, kPrefill, absl::Now())->choices, 5u);
+  assign.set_min_tokens(3);
+  v1::Phase* phase = assign.mutable_decoding()->add_phases();
+  phase->mutable_beam()->set_width(3);
+  phase->mutable_beam()->set_length_penalty(0.5f);
+  phase->mutable_beam()->set_early_stopping(v1::EARLY_STOPPING_NEVER);
+  phase->set_max_tokens(6);
+  phase->add_until_token_ids(9);
+  phase->mutable_sampling()->set_temperature(0.25f);
+  auto spec = SpecFromAssign(assign, 1, kPrefill, absl::Now());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->phases.size(), 1u);
+  EXPECT_EQ(spec->phases[0].beam->width, 3u);
+  EXPECT_FLOAT_EQ(spec->phases[0].beam->length_penalty, 0.5f);
+  EXPECT_EQ(spec->phases[0].beam->early_stopping, sampling::EarlyStopping::kNever);
+  EXPECT_EQ(spec->phases[0].max_tokens, 6u);
+  EXPECT_THAT(spec->phases[0].until_tokens, ::testing::ElementsAre(9));
+  EXPECT_FLOAT_EQ(spec->phases[0].sampling.temperature, 0.25f);
+  EXPECT_EQ(spec->phases[0].sampling.min_tokens, 3u);
+  assign.mutable_decoding()->clear_best_of();
+  assign.mutable_decoding()->clear_phases();
+  assign.mutable_decoding()->mutable_beam()->set_width(4);
+  spec = SpecFromAssign(assign, 1, kPrefill, absl::Now());
+  EXPECT_EQ(spec->choices, 2u);
+  EXPECT_EQ(spec->beam->width, 4u);
+}
+
+TEST(SpecFromAssign, StrategiesOutOfRangeAreRefusedByField) {
+  v1::Assign assign = GoodAssign();
+  assign.mutable_decoding()->mutable_beam()->set_width(33);
+  EXPECT_EQ(rpc::FieldOf(SpecFromAssign(assign, 1, kPrefill, absl::Now()).status()),
+            "decoding.beam.width");
+  assign = GoodAssign();
+  for (int i = 0; i < 9; ++i) assign.mutable_decoding()->add_phases();
+  EXPECT_EQ(rpc::FieldOf(SpecFromAssign(assign, 1, kPrefill, absl::Now()).status()),
+            "decoding.phases");
+  assign = GoodAssign();
+  assign.mutable_decoding()->add_phases()->mutable_sampling()->set_top_p(3);
+  EXPECT_EQ(rpc::FieldOf(SpecFromAssign(assign, 1, kPrefill, absl::Now()).status()),
+            "decoding.phases[0].sampling.top_p");
+}
+
 }  // namespace
 }  // namespace baton::worker

@@ -23,7 +23,7 @@ class RouterLinkTest : public ::testing::Test, public AssignSink {
     hooks.sink = this;
     hooks.hello = [] {
       v1::Hello hello;
-      hello.set_protocol_version(1);
+      hello.set_protocol_version(2);
       hello.mutable_info()->set_worker_id("w1");
       return hello;
     };
@@ -59,7 +59,7 @@ class RouterLinkTest : public ::testing::Test, public AssignSink {
                                     : absl::OkStatus();
   }
 
-  void Cancel(engine::SequenceRef ref) override {
+  void Cancel(engine::SequenceRef ref, std::optional<uint32_t> /*choice*/) override {
     absl::MutexLock lock(&mutex_);
     cancelled_.push_back(ref);
   }
