@@ -95,6 +95,7 @@ TextStream::TextStream(const tokenizer::Tokenizer* tokenizer, TextRules rules)
       sequences_(std::move(rules.stop_sequences)),
       texts_(std::move(rules.stops), rules.include_stop) {
   if (tokenizer != nullptr) decoder_.emplace(tokenizer);
+  if (rules.polish) polish_.emplace();
 }
 
 std::string TextStream::Decode(TokenId id) {
@@ -109,6 +110,16 @@ std::string TextStream::Search(const std::vector<TokenId>& ids) {
 }
 
 std::string TextStream::Push(TokenId id) {
+  std::string text = PushUnpolished(id);
+  return polish_.has_value() ? polish_->Push(text) : text;
+}
+
+std::string TextStream::Flush() {
+  std::string text = FlushUnpolished();
+  return polish_.has_value() ? polish_->Push(text) + polish_->Flush() : text;
+}
+
+std::string TextStream::PushUnpolished(TokenId id) {
   if (matched()) return "";
   if (pushed_++ < min_tokens_) return Decode(id);
   std::string text = Search(sequences_.Push(id));
@@ -120,7 +131,7 @@ std::string TextStream::Push(TokenId id) {
   return text;
 }
 
-std::string TextStream::Flush() {
+std::string TextStream::FlushUnpolished() {
   if (!decoder_.has_value()) return "";
   std::string text = Search(sequences_.Flush());
   if (texts_.matched().has_value()) return text;

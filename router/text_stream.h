@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/base/types.h"
+#include "common/chat/polish.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace baton::router {
@@ -81,12 +82,13 @@ struct TextRules {
   bool include_stop = false;         // the text of what matched is sent too
   uint32_t min_tokens = 0;           // nothing is looked for in the first ones
   std::vector<TokenId> silent = {};  // tokens without text
+  bool polish = false;               // through chat::AnswerPolish, after stops were found
 };
 
 // Decoder and stop matchers of one answer. The joined pieces equal the decoded
-// text of all tokens, cut at the stop; every piece is valid UTF-8. Tokens that
-// may belong to a stop sequence are held back, and stop texts are looked for in
-// what is not.
+// text of all tokens, cut at the stop, and polished; every piece is valid UTF-8.
+// Tokens that may belong to a stop sequence are held back, and stop texts are
+// looked for in what is not.
 // Thread safety: none.
 class TextStream final {
  public:
@@ -94,7 +96,8 @@ class TextStream final {
   TextStream(const tokenizer::Tokenizer* tokenizer, TextRules rules);
 
   std::string Push(TokenId id);
-  // Incomplete characters become U+FFFD, held text is released.
+  // The answer ends, by a match or for another reason: incomplete characters
+  // become U+FFFD, held text is released.
   std::string Flush();
 
   // A stop text or a stop sequence was found; what is pushed later has no text.
@@ -105,6 +108,8 @@ class TextStream final {
   }
 
  private:
+  std::string PushUnpolished(TokenId id);
+  std::string FlushUnpolished();
   std::string Decode(TokenId id);
   std::string Search(const std::vector<TokenId>& ids);
 
@@ -114,6 +119,7 @@ class TextStream final {
   const std::vector<TokenId> silent_;
   SequenceMatcher sequences_;
   StopMatcher texts_;
+  std::optional<chat::AnswerPolish> polish_;
   uint32_t pushed_ = 0;
 };
 

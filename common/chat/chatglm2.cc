@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/chat/formats.h"
-#include "common/chat/polish.h"
 #include "common/chat/render.h"
 
 namespace baton::chat {
@@ -32,7 +31,7 @@ class ChatGlm2 final : public PromptFormat {
     return prompt.Take();
   }
 
-  std::string Polish(std::string answer) const override { return PolishChatGlm(answer); }
+  bool polishes_answers() const override { return true; }
 };
 
 }  // namespace

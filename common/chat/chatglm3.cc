@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/chat/formats.h"
-#include "common/chat/polish.h"
 #include "common/chat/render.h"
 
 namespace baton::chat {
@@ -30,7 +29,7 @@ class ChatGlm3 final : public PromptFormat {
     return prompt.Take();
   }
 
-  std::string Polish(std::string answer) const override { return PolishChatGlm(answer); }
+  bool polishes_answers() const override { return true; }
 
  private:
   static absl::Status AddTurn(const Message& message, PromptBuilder& prompt) {

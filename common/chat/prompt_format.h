@@ -32,9 +32,8 @@ class PromptFormat {
   // message names the index.
   virtual absl::StatusOr<std::vector<TokenId>> Render(
       const std::vector<Message>& messages, const tokenizer::Tokenizer& tokenizer) const = 0;
-  // Post-processing that the model's own reference applies to the whole
-  // answer, such as replacing [[训练时间]]; identity for most formats.
-  virtual std::string Polish(std::string answer) const { return answer; }
+  // Answers go through AnswerPolish, as in the model's own reference.
+  virtual bool polishes_answers() const { return false; }
 };
 
 // Settings a checkpoint may carry for its format.

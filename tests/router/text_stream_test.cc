@@ -217,6 +217,12 @@ TEST(TextStream, NothingEndsTheFirstMinTokens) {
   EXPECT_EQ(Feed("1234abab", rules).text, "1234ab");
 }
 
+TEST(TextStream, StopsAreLookedForInWhatIsNotPolishedYet) {
+  EXPECT_EQ(Feed(" \n到[[训练时间]] 。 ", {.polish = true}).text, "到2023年 。");
+  EXPECT_EQ(Feed("a [[训练时间]] b", {.stops = {"时间"}, .polish = true}).text, "a [[训练");
+  EXPECT_EQ(Feed("a  b", {.stops = {"b"}, .polish = true}).text, "a");
+}
+
 TEST(TextStream, SilentTokensHaveNoText) { EXPECT_EQ(Feed("a\nb", {.silent = {'\n'}}).text, "ab"); }
 
 TEST(TextStream, StopTextIsKeptWhenAskedFor) {

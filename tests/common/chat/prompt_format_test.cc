@@ -145,13 +145,13 @@ TEST(PromptFormat, TokenizerWithoutTheFormatsTokensIsRefused) {
   }
 }
 
-TEST(PromptFormat, ChatGlmAnswersArePolishedAsTheReferenceDoes) {
+TEST(PromptFormat, AnswersOfChatGlmAlonePassThroughItsPolish) {
   for (const char* name : {"chatglm2", "chatglm3"}) {
-    const auto format = *MakePromptFormat(name, {});
-    EXPECT_EQ(format->Polish("\n 到[[训练时间]]，[[训练时间]] \u3000\n"), "到2023年，2023年");
-    EXPECT_EQ(format->Polish(" \n"), "");
+    EXPECT_TRUE((*MakePromptFormat(name, {}))->polishes_answers()) << name;
   }
-  EXPECT_EQ((*MakePromptFormat("chatml", {}))->Polish(" a "), " a ");
+  for (const char* name : {"chatml", "llama2", "raw"}) {
+    EXPECT_FALSE((*MakePromptFormat(name, {}))->polishes_answers()) << name;
+  }
 }
 
 TEST(PromptFormat, UnknownNamesListThoseThatThereAre) {
