@@ -107,6 +107,7 @@ void FillCommon(const Request& request, Proto* proto) {
   proto->set_no_prefix_cache(!request.prefix_cache);
   proto->set_window(request.window);
   proto->set_window_sinks(request.window_sinks);
+  if (request.draft_tokens) proto->set_draft_tokens(*request.draft_tokens);
 }
 
 // Adds the turns to anything with a repeated `messages`.
@@ -313,6 +314,9 @@ void FillFinished(const v1::Finished& finished, Result* result) {
   const v1::Scheduling& scheduling = finished.scheduling();
   result->scheduling = {scheduling.preemptions(), scheduling.recomputed_tokens(),
                         scheduling.swapped_bytes(), scheduling.preempted()};
+  const v1::Speculation& speculation = finished.speculation();
+  result->speculation = {speculation.steps(), speculation.drafted_tokens(),
+                         speculation.accepted_tokens()};
 }
 
 WorkerStatus FromProto(const v1::WorkerInfo& worker) {
@@ -348,6 +352,8 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
   status.preemptions = load.preemptions();
   status.recomputed_tokens = load.recomputed_tokens();
   status.swapped_bytes = load.swapped_bytes();
+  status.drafted_tokens = load.drafted_tokens();
+  status.accepted_tokens = load.accepted_tokens();
   status.swap_bytes_used = load.swap_bytes_used();
   status.swap_bytes_total = load.swap_bytes_total();
   return status;

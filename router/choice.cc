@@ -14,6 +14,7 @@ TextRules RulesOf(const ValidatedRequest& request, const ServedModel& model) {
   rules.stop_sequences = request.stop_sequences;
   rules.include_stop = request.include_stop;
   rules.min_tokens = request.min_tokens;
+  rules.polish = request.polish;
   // An end token is no text, even in a vocabulary that spells it out.
   rules.silent = model.end_tokens;
   if (!request.include_stop) {

@@ -175,6 +175,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_cache_salt(request.spec->cache_salt);
   assign->set_window(request.spec->window.tokens);
   assign->set_window_sinks(request.spec->window.sinks);
+  if (request.spec->draft_tokens) assign->set_draft_tokens(*request.spec->draft_tokens);
   // Converted KV has other bits than what the decode worker computes itself:
   // neither is to be taken for the other.
   const bool foreign = request.converted && role == v1::Assign::ROLE_DECODE;

@@ -121,6 +121,7 @@ absl::Status Generation::OnEnd(Source source, const v1::SequenceEnd& end, absl::
   if (source == Source::kPrefill) handoff_bytes_ = end.handoff_bytes();
   if (source == Source::kDecode) handoff_cached_tokens_ = end.cached_prompt_tokens();
   if (end.has_scheduling()) scheduling_ = end.scheduling();
+  if (end.has_speculation()) speculation_ = end.speculation();
   if (source == Source::kPrefill && end.handed_off()) {
     handed_off_ = true;
     return absl::OkStatus();
@@ -254,6 +255,7 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   route->set_predicted_split(route_.predicted_split);
   route->set_predicted_local(route_.predicted_local);
   *finished->mutable_scheduling() = scheduling_;
+  *finished->mutable_speculation() = speculation_;
 }
 
 bool Generation::EndInTime(absl::Time now) {

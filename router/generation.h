@@ -110,6 +110,7 @@ class Generation final {
   uint64_t handoff_bytes_ = 0;
   uint32_t handoff_cached_tokens_ = 0;
   v1::Scheduling scheduling_;
+  v1::Speculation speculation_;
   int64_t start_us_ = 0, prefill_end_us_ = 0, first_step_us_ = 0;
   std::optional<absl::Time> first_token_;
   absl::Time last_token_;

@@ -10,6 +10,7 @@
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
+#include "common/speculation/draft_policy.h"
 #include "router/decoding_params.h"
 #include "router/generation_params.h"
 
@@ -77,6 +78,14 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
     return rpc::BadField("window", std::string(status.message()));
   }
   if (out.window.limited()) out.prefix_cache = false;
+  if (request.has_draft_tokens()) {
+    if (request.draft_tokens() > speculation::kMostDraftTokens) {
+      return rpc::BadField("draft_tokens",
+                           absl::StrCat("is ", request.draft_tokens(), "; it must be at most ",
+                                        speculation::kMostDraftTokens));
+    }
+    out.draft_tokens = request.draft_tokens();
+  }
   if (request.has_constraint()) {
     return rpc::BadField("constraint", "is not supported by this version");
   }
@@ -213,6 +222,7 @@ absl::StatusOr<ValidatedRequest> Validate(const v1::ChatRequest& request,
   BATON_ASSIGN_OR_RETURN(ValidatedRequest out, CheckCommon(request, model));
   BATON_ASSIGN_OR_RETURN(auto ids, EncodeMessages("messages", request.messages(), model));
   BATON_RETURN_IF_ERROR(SetPrompt("messages", std::move(ids), request.stop(), model, out));
+  out.polish = model.format->polishes_answers();
   return out;
 }
 

@@ -29,6 +29,7 @@ struct ValidatedRequest {
   std::vector<std::string> stops;
   std::vector<std::vector<TokenId>> stop_sequences;
   bool include_stop = false;
+  bool polish = false;  // TextRules
   std::optional<absl::Duration> time_limit;
   v1::DecodingParams decoding;  // as workers take it
   uint32_t choices = 1;         // answers that are returned
@@ -42,6 +43,7 @@ struct ValidatedRequest {
   std::string cache_salt;    // at most prefix::kMaxSaltBytes
   bool prefix_cache = true;  // false with a window
   kv::Window window;
+  std::optional<uint32_t> draft_tokens;
   // prefix::DigestChain of salt and prompt; empty without prefix caches.
   std::vector<uint64_t> prefix;
 

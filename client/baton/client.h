@@ -117,6 +117,8 @@ struct Request : Sampling {
   bool prefix_cache = true;  // false: without prefix caches
   // Attention to the latest tokens and the first ones alone; multiples of 32, 0: to all.
   uint32_t window = 0, window_sinks = 0;
+  // Most tokens that are guessed and checked in one step; absent: the worker decides.
+  std::optional<uint32_t> draft_tokens;
   std::optional<std::chrono::milliseconds> deadline;
 };
 
@@ -184,6 +186,10 @@ struct Result {
     uint64_t swapped_bytes = 0;
     double preempted = 0;  // milliseconds
   } scheduling;
+  // Tokens that were guessed and checked, and those of them that were right.
+  struct Speculation {
+    uint32_t steps = 0, drafted_tokens = 0, accepted_tokens = 0;
+  } speculation;
 };
 
 struct WorkerStatus {
@@ -200,6 +206,7 @@ struct WorkerStatus {
   // Since the worker's start.
   uint64_t steps = 0, prompt_tokens = 0, tokens = 0;
   uint64_t preemptions = 0, recomputed_tokens = 0, swapped_bytes = 0;
+  uint64_t drafted_tokens = 0, accepted_tokens = 0;
   uint64_t swap_bytes_used = 0, swap_bytes_total = 0;
 };
 

@@ -80,6 +80,9 @@ void SamplingFlags::Register(config::CommandLine& line) {
            "Attention to so many latest tokens alone, a multiple of 32; 0: to all");
   line.Add("Answer", "window-sinks", &window_sinks_,
            "With --window: and to so many first ones, a multiple of 32");
+  line.Add("Answer", "draft-tokens", &draft_tokens_,
+           "Most tokens that are guessed and checked in one step, at most 16; no token depends on "
+           "it; default: the worker's");
   line.Add("Route", "deadline", &deadline_, "Gives up after this time: 500ms, 30s");
 }
 
@@ -167,6 +170,7 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   request->prefix_cache = !no_prefix_cache_;
   request->window = window_;
   request->window_sinks = window_sinks_;
+  request->draft_tokens = draft_tokens_;
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {
     BATON_ASSIGN_OR_RETURN(request->deadline, ParseDuration("deadline", *deadline_));

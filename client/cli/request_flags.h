@@ -44,6 +44,7 @@ class SamplingFlags final {
   std::optional<double> temperature_, top_p_, repetition_penalty_;
   std::optional<double> min_p_, typical_p_, presence_penalty_, frequency_penalty_;
   std::optional<uint32_t> top_k_, logprobs_, prompt_logprobs_, max_tokens_, min_tokens_;
+  std::optional<uint32_t> draft_tokens_;
   std::optional<uint64_t> seed_;
   std::optional<uint32_t> n_, best_of_, beams_;
   std::optional<double> length_penalty_;

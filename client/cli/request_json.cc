@@ -305,6 +305,7 @@ const Setters<Request>& RequestSetters() {
                                         BATON_KEY(phases, SetPhases),
                                         {"window", SetWindow<&Request::window>},
                                         {"window_sinks", SetWindow<&Request::window_sinks>},
+                                        BATON_KEY(draft_tokens, SetWhole),
                                         {"path", SetPath},
                                         BATON_KEY(request_id, SetString),
                                         BATON_KEY(tenant, SetString),

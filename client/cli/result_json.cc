@@ -17,6 +17,12 @@ using Json = nlohmann::ordered_json;
 // Milliseconds with three decimals: more are noise.
 double Rounded(double ms) { return std::round(ms * 1000) / 1000; }
 
+// Of the answers, which took a step less for each right guess.
+double TokensPerStep(const Result& result) {
+  const uint32_t steps = result.completion_tokens - result.speculation.accepted_tokens;
+  return steps == 0 ? 0 : static_cast<double>(result.completion_tokens) / steps;
+}
+
 Json GapsToJson(const std::vector<double>& gaps) {
   return {{"p50", Rounded(Quantile(gaps, 0.5))},
           {"p99", Rounded(Quantile(gaps, 0.99))},
@@ -110,7 +116,12 @@ std::string ResultToJson(const Result& result) {
                 {{"preemptions", result.scheduling.preemptions},
                  {"recomputed_tokens", result.scheduling.recomputed_tokens},
                  {"swapped_bytes", result.scheduling.swapped_bytes},
-                 {"preempted_ms", Rounded(result.scheduling.preempted)}}}};
+                 {"preempted_ms", Rounded(result.scheduling.preempted)}}},
+               {"speculation",
+                {{"steps", result.speculation.steps},
+                 {"drafted_tokens", result.speculation.drafted_tokens},
+                 {"accepted_tokens", result.speculation.accepted_tokens},
+                 {"tokens_per_step", Rounded(TokensPerStep(result))}}}};
   AddMatched(result.matched_stop, result.matched_token_ids, &json);
   const auto& choices = result.choices;
   if (choices.size() > 1 || (!choices.empty() && choices.front().score)) {
@@ -136,6 +147,11 @@ std::string TimingSummary(const Result& result) {
                           (result.completion_tokens - 1) / timing.decode * 1000);
   } else {
     absl::StrAppend(&text, " ms");
+  }
+  if (result.speculation.steps > 0) {
+    absl::StrAppendFormat(&text, "; %u of %u guesses right, %.2f tokens a step",
+                          result.speculation.accepted_tokens, result.speculation.drafted_tokens,
+                          TokensPerStep(result));
   }
   if (result.scheduling.preemptions > 0) {
     absl::StrAppendFormat(&text, "; put aside %u times for %.0f ms", result.scheduling.preemptions,

@@ -49,6 +49,8 @@ Json WorkerToJson(const WorkerStatus& worker) {
           {"steps", worker.steps},
           {"prompt_tokens", worker.prompt_tokens},
           {"tokens", worker.tokens},
+          {"drafted_tokens", worker.drafted_tokens},
+          {"accepted_tokens", worker.accepted_tokens},
           {"preemptions", worker.preemptions},
           {"recomputed_tokens", worker.recomputed_tokens},
           {"swap",

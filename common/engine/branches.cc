@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/engine/impl.h"
@@ -175,6 +176,11 @@ void Engine::Impl::Settle(Sequence& sequence) {
   const bool over = std::all_of(sequence.branches.begin(), sequence.branches.end(), ended);
   if (over) return End(sequence, absl::OkStatus(), sequence.end_reason);
   std::erase_if(sequence.branches, ended);
+  if (!std::exchange(sequence.recompute, false)) return;
+  if (!CanRecompute(sequence)) return End(sequence, absl::InternalError("a guess spoilt the KV"));
+  DropKv(sequence);
+  sequence.preempted_at = absl::Now();
+  sequence.state = State::kPreempted;
 }
 
 }  // namespace baton::engine

@@ -62,6 +62,9 @@ struct SequenceSpec {
   sampling::Params sampling;
   uint32_t max_tokens = 1;  // of each answer
   std::vector<TokenId> stop_tokens;
+  // Most tokens that are guessed and checked in one step; 0: none. No token
+  // depends on it.
+  uint32_t draft_tokens = 0;
   // Answers to one prompt, from 0 to choices - 1; with `beam` the best hypotheses.
   uint32_t choices = 1;
   std::optional<sampling::BeamParams> beam = std::nullopt;
@@ -127,6 +130,13 @@ struct Preemptions {
   absl::Duration time = absl::ZeroDuration();  // put aside, in all
 };
 
+// What guessing its tokens did for a sequence: inference.proto, Speculation.
+struct Speculation {
+  uint32_t steps = 0;
+  uint32_t drafted_tokens = 0;
+  uint32_t accepted_tokens = 0;
+};
+
 // Sent exactly once for every submitted sequence, after which the worker
 // holds nothing of it.
 struct EndOutput {
@@ -139,6 +149,7 @@ struct EndOutput {
   // kDecode: prompt tokens whose KV was here, so that the hand-off left it out.
   uint32_t cached_prompt_tokens = 0;
   Preemptions preemptions;
+  Speculation speculation;
 };
 
 // All that one step produced, for all owners.
@@ -232,6 +243,8 @@ struct Load {
   uint64_t preemptions = 0;
   uint64_t swaps = 0;  // preemptions that kept the KV
   uint64_t recomputed_tokens = 0;
+  uint64_t drafted_tokens = 0;  // that were guessed
+  uint64_t accepted_tokens = 0;
   uint64_t swapped_bytes = 0;
   uint64_t swap_bytes_used = 0;
   uint64_t swap_bytes_total = 0;

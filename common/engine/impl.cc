@@ -220,6 +220,7 @@ void Engine::Impl::Retire(Sequence& sequence) {
   end.handoff_bytes = sequence.handoff_bytes;
   if (sequence.spec.role == Role::kDecode) end.cached_prompt_tokens = sequence.cached_tokens;
   end.preemptions = sequence.preemptions;
+  end.speculation = sequence.speculation;
   output_.ends.push_back(std::move(end));
   policy_->Leave(sequence.spec.tenant);
   table_.Remove(sequence);

@@ -65,11 +65,16 @@ class Engine::Impl final {
     uint32_t tokens = 0;
     bool sampled = false;  // a token is chosen after it
     bool scored = false;   // a prompt's tokens, whose log-probabilities are told
+    // With a draft: what is computed, the branch's last token and the draft.
+    std::vector<TokenId> fed = {};
+    uint32_t matched = 0;  // speculation::Draft
+
+    bool drafted() const { return !fed.empty(); }
 
     const Branch& of() const { return sequence->branches[branch]; }
 
     // Rows of logits that it needs, the last of them for the token.
-    size_t logit_rows() const { return scored ? tokens : sampled ? 1 : 0; }
+    size_t logit_rows() const { return scored || drafted() ? tokens : sampled ? 1 : 0; }
   };
   // When a step's model run began and ended.
   struct StepTimes {
@@ -132,6 +137,8 @@ class Engine::Impl final {
   bool HasSwapRoom(const Sequence& sequence) const;
   bool SwapIsCheaper(const Sequence& sequence) const;
   void Preempt(Sequence& sequence, absl::Time now);
+  // Gives its KV up, to be computed again.
+  void DropKv(Sequence& sequence);
   void Resume(Sequence& sequence);
   void SwapOut(Sequence& sequence);
   // False: there are too few blocks.
@@ -181,6 +188,10 @@ class Engine::Impl final {
   void Account(std::span<const Row> rows, const StepTimes& times);
   void CommitRows(std::span<const Row> rows, const StepTimes& times);
   void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
+  // Chooses a branch's next token. False: it does not go on as it did, for it has
+  // ended or failed, or a search begins.
+  bool CommitToken(Sequence& sequence, Branch& branch, std::span<const float> logits,
+                   const StepTimes& times);
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
   void CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens);
   sampling::Position PositionOf(Sequence& sequence, Branch& branch, uint32_t choice) const;
@@ -224,6 +235,13 @@ class Engine::Impl final {
   void EmitHypothesis(Sequence& sequence, const sampling::BeamSearch::Hypothesis& hypothesis,
                       uint32_t choice, FinishReason finish, const StepTimes& times);
   void GoOnFrom(Sequence& sequence, const sampling::BeamSearch::Hypothesis& hypothesis);
+
+  // drafts.cc
+  // Lets decode rows check guesses of the tokens behind them, where that pays.
+  void AddDrafts(std::vector<Row>& rows);
+  void AddDraft(Row& row, double price, uint32_t room);
+  double PriceOfRow(std::span<const Row> rows) const;
+  void CommitDraft(const Row& row, std::span<const float> logits, const StepTimes& times);
 
   // handoff.cc
   void SendReadyBlocks(Sequence& sequence);

@@ -116,6 +116,18 @@ bool Engine::Impl::SwapIsCheaper(const Sequence& sequence) const {
          costs_.costs().Prompt(0, ComputedTokens(sequence), limits_.chunk_tokens);
 }
 
+void Engine::Impl::DropKv(Sequence& sequence) {
+  if (sequence.forked) KeepPrefix(sequence, sequence.trunk());  // it may be there still
+  ReleaseBlocks(sequence);
+  for (Branch& branch : sequence.branches) {
+    branch.once_computed = std::max(branch.once_computed, branch.computed);
+    branch.computed = branch.dropped_end = 0;
+    branch.blocks.clear();
+  }
+  const bool several = sequence.branches.size() > 1 || sequence.search;
+  sequence.fork_at = several ? sequence.common_tokens() : 0;
+}
+
 void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
   ++counters_.preemptions;
   ++sequence.preemptions.count;
@@ -123,15 +135,7 @@ void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
   if (ComputedTokens(sequence) > 0 && SwapIsCheaper(sequence)) {
     SwapOut(sequence);
   } else {
-    if (sequence.forked) KeepPrefix(sequence, sequence.trunk());  // it may be there still
-    ReleaseBlocks(sequence);
-    for (Branch& branch : sequence.branches) {
-      branch.once_computed = std::max(branch.once_computed, branch.computed);
-      branch.computed = branch.dropped_end = 0;
-      branch.blocks.clear();
-    }
-    const bool several = sequence.branches.size() > 1 || sequence.search;
-    sequence.fork_at = several ? sequence.common_tokens() : 0;
+    DropKv(sequence);
   }
   sequence.state = State::kPreempted;
   LogDebug("sequence put aside", {{"request_id", sequence.spec.request_id},

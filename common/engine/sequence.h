@@ -17,6 +17,8 @@
 #include "common/kv/layout.h"
 #include "common/sampling/beam_search.h"
 #include "common/sampling/token_history.h"
+#include "common/speculation/draft_policy.h"
+#include "common/speculation/prompt_lookup.h"
 
 namespace baton::engine {
 
@@ -53,6 +55,12 @@ struct Branch {
   uint32_t once_computed = 0;  // positions whose KV was dropped since
   uint32_t phase = 0;          // of the spec's
   uint32_t phase_begin = 0;    // its first index in the output
+  // What it has said before, and how well guesses from that did.
+  struct Drafts {
+    speculation::PromptLookup lookup;
+    speculation::DraftRecord record;
+  };
+  std::optional<Drafts> drafts;  // once one is wanted
 
   // Tokens that are not computed.
   uint32_t remaining() const { return static_cast<uint32_t>(tokens.size()) - computed; }
@@ -92,6 +100,8 @@ struct Sequence {
   std::vector<kv::BlockId> swapped;  // in the swap area
   absl::Time preempted_at;
   Preemptions preemptions;
+  Speculation speculation;
+  bool recompute = false;  // something that is no number stands behind a last position
 
   // A sender reads, or a receiver writes, the pinned blocks: HandoffDone,
   // Activate or ReleaseReservation is still to come.

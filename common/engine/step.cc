@@ -32,11 +32,12 @@ std::vector<Sequence*> SequencesOf(std::span<const Row> rows) {
 
 bool Engine::Impl::RunStep(absl::Time now) {
   Grow(now);
-  const std::vector<Row> rows = PlanRows(now);
+  std::vector<Row> rows = PlanRows(now);
   if (rows.empty()) {
     BreakDeadlock(now);
     return false;
   }
+  AddDrafts(rows);
   StartPrompts(rows, now);
   StepTimes times;
   times.start = absl::Now();
@@ -133,11 +134,12 @@ absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
   size_t logit_rows = 0;
   for (const Row& row : rows) {
     const Branch& branch = row.of();
-    slices.push_back({std::span(branch.tokens).subspan(branch.computed, row.tokens),
-                      branch.computed, branch.blocks,
-                      row.scored    ? model::LogitRows::kAll
-                      : row.sampled ? model::LogitRows::kLast
-                                    : model::LogitRows::kNone,
+    const std::span<const TokenId> tokens =
+        row.drafted() ? row.fed : std::span(branch.tokens).subspan(branch.computed, row.tokens);
+    slices.push_back({tokens, branch.computed, branch.blocks,
+                      row.scored || row.drafted() ? model::LogitRows::kAll
+                      : row.sampled               ? model::LogitRows::kLast
+                                                  : model::LogitRows::kNone,
                       row.sequence->spec.window});
     logit_rows += row.logit_rows();
   }
@@ -150,7 +152,7 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
   for (const Row& row : rows) {
     const Sequence& sequence = *row.sequence;
     if (sequence.state == State::kDecoding && row.sampled) {
-      shape.AddRow(sequence.attended(row.of()));
+      shape.AddRow(sequence.attended(row.of()), row.tokens);
     } else {
       shape.AddChunk(sequence.attended(row.of()), row.tokens);
     }
@@ -196,6 +198,7 @@ void Engine::Impl::CommitRows(std::span<const Row> rows, const StepTimes& times)
 
 void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
                              const StepTimes& times) {
+  if (row.drafted()) return CommitDraft(row, logits, times);
   Sequence& sequence = *row.sequence;
   Branch& branch = sequence.branches[row.branch];
   if (sequence.state == State::kPrompt || !row.sampled) {
@@ -212,10 +215,15 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   }
   const auto last = logits.last(model_->info().vocabulary_size);
   if (!sequence.forked) return BeginAnswers(sequence, last, times);
-  auto sample = ChooseToken(sequence, branch, branch.choice, last);
+  CommitToken(sequence, branch, last, times);
+}
+
+bool Engine::Impl::CommitToken(Sequence& sequence, Branch& branch, std::span<const float> logits,
+                               const StepTimes& times) {
+  auto sample = ChooseToken(sequence, branch, branch.choice, logits);
   if (!sample.ok()) {
     sequence.failure = sample.status();
-    return;
+    return false;
   }
   TokenOutput token;
   token.index = sequence.outputs(branch);
@@ -225,10 +233,14 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   token.finish = FinishOf(sequence, branch);
   const FinishReason finish = token.finish;
   EmitToken(sequence, std::move(token), times);
-  if (finish != FinishReason::kNone) return EndBranch(sequence, branch, finish);
+  if (finish != FinishReason::kNone) {
+    EndBranch(sequence, branch, finish);
+    return false;
+  }
   sequence.state = State::kDecoding;
   EnterPhase(sequence, branch);
   DropOutOfSight(sequence, branch);
+  return !sequence.search;
 }
 
 // The row at a position is about the token behind it.

@@ -20,8 +20,8 @@ void StepShape::AddChunk(uint32_t first, uint32_t tokens) {
   prompt_attended += tokens * (first + tokens / 2.0);
 }
 
-void StepShape::AddRow(uint32_t context) {
-  ++rows;
+void StepShape::AddRow(uint32_t context, uint32_t count) {
+  rows += count;
   rows_attended += context;
 }
 

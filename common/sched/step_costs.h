@@ -21,7 +21,8 @@ struct StepShape {
 
   // One chunk of `tokens` after `first` others.
   void AddChunk(uint32_t first, uint32_t tokens);
-  void AddRow(uint32_t context);
+  // One sequence's rows; they read its context together.
+  void AddRow(uint32_t context, uint32_t count = 1);
 };
 
 // A linear model, in seconds. Zero means free, or not known yet: see known().

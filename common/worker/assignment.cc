@@ -10,6 +10,7 @@
 #include "common/rpc/status.h"
 #include "common/sampling/wire.h"
 #include "common/sched/policy.h"
+#include "common/speculation/draft_policy.h"
 
 namespace baton::worker {
 namespace {
@@ -193,6 +194,12 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   spec.cache_salt = assign.cache_salt();
   spec.prefix_cache = !assign.no_prefix_cache();
   spec.swap_only = assign.converted_kv();
+  spec.draft_tokens = assign.has_draft_tokens() ? assign.draft_tokens() : limits.draft_tokens;
+  if (spec.draft_tokens > speculation::kMostDraftTokens) {
+    return rpc::BadField("draft_tokens",
+                         absl::StrCat("must be at most ", speculation::kMostDraftTokens, ", is ",
+                                      spec.draft_tokens));
+  }
   if (assign.deadline_ms() > 0 && assign.deadline_ms() < kMostDeadlineMs) {
     spec.deadline = now + absl::Milliseconds(static_cast<int64_t>(assign.deadline_ms()));
   }

@@ -19,7 +19,8 @@ struct AssignLimits {
   WorkerRole role = WorkerRole::kPrefill;  // prefill workers take ROLE_PREFILL alone
   uint32_t vocabulary_size = 0;
   uint32_t context_tokens = 0;
-  bool windows = true;  // sequences with a window are taken
+  bool windows = true;        // sequences with a window are taken
+  uint32_t draft_tokens = 0;  // of sequences that do not say how many
 };
 
 // INVALID_ARGUMENT names the field, its limit and the value. `owner` is the

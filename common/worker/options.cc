@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/kv/layout.h"
 #include "common/model/weight_choice.h"
+#include "common/speculation/draft_policy.h"
 #include "common/worker/host_id.h"
 
 namespace baton::worker {
@@ -98,6 +99,10 @@ void AddFlags(config::CommandLine& line, Options* options) {
                  "on: KV stays in free blocks, for prompts that begin alike");
   line.AddChoice("Capacity", "windows", &options->windows, {"on", "off"},
                  "on: requests may ask for a sliding window of attention, with sinks");
+  line.Add("Capacity", "draft-tokens", &options->draft_tokens,
+           "Decode worker: most tokens that are guessed from a request's prompt and answer and "
+           "checked beside its next one, where that pays; 0: none, unless a request asks for "
+           "some; no token depends on it");
 
   line.AddChoice("Scheduling", "policy", &options->policy.name, sched::PolicyNames(),
                  "Which prompts go first: fcfs, first come; srw, shortest remaining work with "
@@ -156,6 +161,10 @@ absl::Status Complete(Options* options) {
     if (transport != "shm" && transport != "tcp") {
       return FlagError("transport", absl::StrCat("must be shm or tcp, is ", transport));
     }
+  }
+  if (options->draft_tokens > speculation::kMostDraftTokens) {
+    return FlagError("draft-tokens", absl::StrCat("must be at most ", speculation::kMostDraftTokens,
+                                                  ", is ", options->draft_tokens));
   }
   for (const std::string& text : options->tenant_weights) {
     const auto weight = sched::ParseTenantWeight(text);

@@ -58,6 +58,7 @@ struct Options {
   std::vector<std::string> tenant_weights;  // TENANT=WEIGHT; Complete() puts them into policy
   std::string prefix_cache = "on";
   std::string windows = "on";
+  uint32_t draft_tokens = 8;
 
   std::string profile;  // file of a trace; empty: none
 

@@ -71,6 +71,12 @@ void AddEnd(const engine::EndOutput& ended, v1::StepOutput* step) {
   end->set_transport(ended.transport);
   end->set_handoff_bytes(ended.handoff_bytes);
   end->set_cached_prompt_tokens(ended.cached_prompt_tokens);
+  if (ended.speculation.steps > 0) {
+    v1::Speculation* speculation = end->mutable_speculation();
+    speculation->set_steps(ended.speculation.steps);
+    speculation->set_drafted_tokens(ended.speculation.drafted_tokens);
+    speculation->set_accepted_tokens(ended.speculation.accepted_tokens);
+  }
   if (ended.preemptions.count == 0) return;
   v1::Scheduling* scheduling = end->mutable_scheduling();
   scheduling->set_preemptions(ended.preemptions.count);
@@ -143,6 +149,8 @@ v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
   message.set_preemptions(load.preemptions);
   message.set_recomputed_tokens(load.recomputed_tokens);
   message.set_swapped_bytes(load.swapped_bytes);
+  message.set_drafted_tokens(load.drafted_tokens);
+  message.set_accepted_tokens(load.accepted_tokens);
   message.set_swap_bytes_used(load.swap_bytes_used);
   message.set_swap_bytes_total(load.swap_bytes_total);
   v1::StepCosts* costs = message.mutable_costs();

@@ -183,7 +183,8 @@ absl::Status Worker::StartLinks() {
   const AssignLimits limits{.role = options_.role,
                             .vocabulary_size = info.vocabulary_size,
                             .context_tokens = info.context_tokens,
-                            .windows = TakesWindows()};
+                            .windows = TakesWindows(),
+                            .draft_tokens = options_.draft_tokens};
   return links_->Start(engine_.get(), options_.routers, options_.tls, limits, MakeHello(),
                        [this](int attached) {
                          attached_ = attached;

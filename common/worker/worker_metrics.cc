@@ -54,6 +54,15 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
   preempted("dropped", now.preemptions - now.swaps, before.preemptions - before.swaps);
   add("baton_worker_recomputed_tokens_total", "Tokens computed again after a preemption",
       now.recomputed_tokens, before.recomputed_tokens);
+  const auto drafted = [&](std::string_view result, uint64_t to, uint64_t from) {
+    metrics
+        ->Counter("baton_worker_draft_tokens_total", "Guessed tokens that were checked, by result",
+                  Plus(labels, "result", result))
+        .Increment(static_cast<double>(to - from));
+  };
+  drafted("accepted", now.accepted_tokens, before.accepted_tokens);
+  drafted("rejected", now.drafted_tokens - now.accepted_tokens,
+          before.drafted_tokens - before.accepted_tokens);
   add("baton_worker_swapped_bytes_total", "KV bytes copied to the swap area and back",
       now.swapped_bytes, before.swapped_bytes);
   metrics->Gauge("baton_worker_swap_bytes", "KV bytes in the swap area", labels)
