@@ -77,12 +77,12 @@ uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
     return static_cast<uint32_t>(sequence.swapped.size()) + sequence.new_blocks();
   }
   const uint32_t table = TableToAdmit(sequence) - sequence.dropped_blocks(sequence.trunk());
-  return sequence.forked ? table : std::max(table, BlocksToFork(sequence));
+  return std::max(table, BlocksToFork(sequence));
 }
 
-// What the first tokens of all choices or beams take.
+// What the first tokens of several choices or beams take.
 uint32_t Engine::Impl::BlocksToFork(const Sequence& sequence) const {
-  if (sequence.spec.role == Role::kPrefill) return 0;
+  if (sequence.forked || sequence.seats() == 1) return 0;
   return static_cast<uint32_t>(kv::BlocksForBranches(
       sequence.prompt_tokens, std::min(sequence.spec.max_tokens - 1, 1u), sequence.spec.width()));
 }
@@ -92,11 +92,11 @@ uint32_t Engine::Impl::ReserveOf(const Sequence& sequence) const {
   if (!sequence.admitted() || !sequence.holds_blocks) return 0;
   const uint32_t held = sequence.held_blocks();
   const bool grows = kv::MostBlocks(sequence.spec.window, 0, MostPositions(sequence)) > held;
+  if (sequence.seats() == 1) return grows ? 1 : 0;
   if (!sequence.forked) {
     const uint32_t fork = BlocksToFork(sequence);
     return std::max(grows ? 1u : 0u, fork > held ? fork - held : 0);
   }
-  if (sequence.branches.size() == 1 && !sequence.search) return grows ? 1 : 0;
   uint32_t blocks = 0;
   for (const Branch& branch : sequence.branches) {
     const uint32_t needed = kv::BlocksForTokens(branch.tokens.size());
