@@ -4,12 +4,15 @@
 #include "common/model/gpu/gpu_model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <random>
 
+#include "common/kv/block_file.h"
+#include "common/kv/swap_area.h"
 #include "nlohmann/json.hpp"
 #include "tests/common/checkpoint/checkpoint_files.h"
 #include "tests/common/model/kv_continuation.h"
@@ -169,6 +172,41 @@ TEST_P(GpuModelTest, CopiedBlockIsReadInsteadOfItsSource) {
   const auto rest = std::span(tokens).subspan(50);
   const auto copied = runner->Feed(target, rest, 1024, LogitRows::kAll);
   EXPECT_TRUE(runner->Feed(source, rest, 1024, LogitRows::kAll) == copied);
+}
+
+// Put aside, overwritten on the GPU, and brought back: by the swap area all
+// blocks, by the block file one of them.
+TEST_P(GpuModelTest, BlocksComeBackFromSwapAndFile) {
+  const auto runner = Runner("embedded", Fast(GetParam()));
+  ASSERT_TRUE(runner->ok());
+  const kv::KvArena& arena = runner->arena();
+  const auto tokens = RandomTokens(110, runner->vocabulary(), 9);
+  const auto head = std::span(tokens).first(100), rest = std::span(tokens).subspan(100);
+  TestSequence kept = runner->NewSequence(110), moved = runner->NewSequence(110);
+  runner->Feed(kept, head, 1024, LogitRows::kNone);
+  const auto expected = runner->Feed(kept, rest, 1024, LogitRows::kAll);
+  auto swap = kv::SwapArea::Create(arena.layout(), 8 * arena.layout().BlockBytes());
+  auto file = kv::BlockFile::Open(
+      arena.layout(),
+      {.path = ::testing::TempDir() + "/baton-gpu-blocks-" + std::to_string(getpid()),
+       .bytes = 16 * arena.layout().BlockBytes() + (1 << 16),
+       .most_tokens = 512});
+  ASSERT_TRUE(swap.ok() && file.ok()) << file.status();
+  runner->Feed(moved, head, 1024, LogitRows::kNone);
+  (*file)->Put({1, 2}, head.first(kv::kBlockTokens), arena, moved.blocks[0]);
+  const auto saved = (*swap)->Save(arena, moved.blocks);
+  const auto overwrite = [&] {
+    TestSequence other{moved.blocks, 0};
+    runner->Feed(other, RandomTokens(100, runner->vocabulary(), 10), 1024, LogitRows::kNone);
+  };
+  overwrite();
+  (*swap)->Restore(arena, saved, moved.blocks);
+  EXPECT_TRUE(runner->Feed(moved, rest, 1024, LogitRows::kAll) == expected);
+  overwrite();
+  (*swap)->Restore(arena, std::span(saved).subspan(1), std::span(moved.blocks).subspan(1));
+  ASSERT_TRUE((*file)->Load({1, 2}, head.first(kv::kBlockTokens), arena, moved.blocks[0]));
+  moved.length = 100;
+  EXPECT_TRUE(runner->Feed(moved, rest, 1024, LogitRows::kAll) == expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, GpuModelTest,
