@@ -11,6 +11,8 @@
 namespace baton::model::gpu {
 namespace {
 
+constexpr size_t kMostGraphs = 64;
+
 size_t Floats(size_t count) { return count * sizeof(float); }
 
 }  // namespace
@@ -24,8 +26,11 @@ GpuModel::GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig
       layout_(std::move(layout)),
       max_step_tokens_(max_step_tokens) {}
 
+GpuModel::~GpuModel() { DropGraphs(); }
+
 absl::Status GpuModel::Attach(kv::KvArena& arena) {
   device_->table().bind_thread();
+  DropGraphs();
   BATON_ASSIGN_OR_RETURN(blocks_, BlockStore::Create(arena, *device_));
   arena.SetMirror(blocks_.get());
   return absl::OkStatus();
@@ -44,25 +49,22 @@ absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena&
     if (slice.window.limited()) return absl::InvalidArgumentError("a GPU computes no windows yet");
   }
   const StepPlan plan = PlanGpuStep(step, config_.heads / config_.kv_heads);
-  const auto rows = static_cast<uint32_t>(step.rows.size());
   const dev::DeviceTable& table = device_->table();
   table.bind_thread();
-  BATON_RETURN_IF_ERROR(Prepare(step, plan));
+  BATON_RETURN_IF_ERROR(Prepare(plan));
   blocks_->BeforeStep(arena, plan.read, plan.written);
-  const Arrays arrays = Upload(step, plan);
+  const Arrays arrays = Upload(plan);
   if (!plan.fresh.empty()) {
     table.zero_blocks({blocks_->data(), arrays.fresh, blocks_->block_bytes(),
                        blocks_->block_bytes(), static_cast<uint32_t>(plan.fresh.size())},
                       device_->stream());
   }
-  table.embed({weights_.table_type, weights_.embedding.data(), arrays.tokens, x_.as<float>(), rows,
-               config_.hidden},
-              device_->stream());
-  for (uint32_t layer = 0; layer < config_.layers; ++layer) RunLayer(plan, arrays, rows, layer);
-  if (const auto count = static_cast<uint32_t>(step.logit_rows.size()); count > 0) {
-    Norm(weights_.final_norm, arrays.logit_rows, count);
-    Multiply(weights_.head, dev::Epilogue::kStore, normed_, logits_.data(), config_.vocabulary,
-             count);
+  if (plan.graph) {
+    ReplayStep(plan, arrays);
+  } else {
+    RunStep(plan, arrays);
+  }
+  if (!logits.empty()) {  // without those of padded rows, which come last
     table.copy_out(logits.data(), logits_.data(), logits.size_bytes(), device_->stream());
   }
   BATON_RETURN_IF_ERROR(device_->Finish());
@@ -70,20 +72,56 @@ absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena&
   return absl::OkStatus();
 }
 
+void GpuModel::RunStep(const StepPlan& plan, const Arrays& arrays) {
+  const auto rows = static_cast<uint32_t>(plan.tokens.size());
+  device_->table().embed({weights_.table_type, weights_.embedding.data(), arrays.tokens,
+                          x_.as<float>(), rows, config_.hidden},
+                         device_->stream());
+  for (uint32_t layer = 0; layer < config_.layers; ++layer) RunLayer(plan, arrays, rows, layer);
+  if (const auto count = static_cast<uint32_t>(plan.logit_rows.size()); count > 0) {
+    Norm(weights_.final_norm, arrays.logit_rows, count);
+    Multiply(weights_.head, dev::Epilogue::kStore, normed_, logits_.data(), config_.vocabulary,
+             count);
+  }
+}
+
+void GpuModel::ReplayStep(const StepPlan& plan, const Arrays& arrays) {
+  const dev::DeviceTable& table = device_->table();
+  const std::pair key(static_cast<uint32_t>(plan.tokens.size()), plan.decode_segments);
+  auto found = graphs_.find(key);
+  if (found == graphs_.end()) {
+    table.begin_capture(device_->stream());
+    RunStep(plan, arrays);
+    const dev::Graph graph = table.end_capture(device_->stream());
+    if (graph == nullptr) return RunStep(plan, arrays);
+    if (graphs_.size() >= kMostGraphs) DropGraphs();
+    found = graphs_.emplace(key, graph).first;
+  }
+  table.replay(found->second, device_->stream());
+}
+
+void GpuModel::DropGraphs() {
+  for (const auto& graph : graphs_) device_->table().drop_graph(graph.second);
+  graphs_.clear();
+}
+
+// Graphs have the addresses of buffers in them.
 absl::Status GpuModel::Grow(Buffer& buffer, size_t bytes, const std::string& purpose) {
   if (buffer.bytes() >= bytes) return absl::OkStatus();
+  DropGraphs();
   buffer = Buffer();
   BATON_ASSIGN_OR_RETURN(buffer, device_->Allocate(bytes, purpose));
   return absl::OkStatus();
 }
 
-absl::Status GpuModel::Prepare(const Step& step, const StepPlan& plan) {
-  const size_t rows = step.rows.size();
+absl::Status GpuModel::Prepare(const StepPlan& plan) {
+  const size_t rows = plan.tokens.size();
   const uint32_t heads = config_.heads * config_.head_dim;
   const uint32_t qkv = heads + 2 * config_.kv_heads * config_.head_dim;
   const auto count = static_cast<uint32_t>(rows);
   const size_t parts = plan.decode_rows.size() * config_.heads * plan.decode_segments;
   const std::string purpose = absl::StrFormat("a step of %u tokens", rows);
+  if (upload_.room() < plan.bytes()) DropGraphs();
   BATON_RETURN_IF_ERROR(upload_.Begin(*device_, plan.bytes()));
   const std::pair<Buffer*, size_t> buffers[] = {
       {&x_, Floats(rows * config_.hidden)},
@@ -94,14 +132,15 @@ absl::Status GpuModel::Prepare(const Step& step, const StepPlan& plan) {
       {&ffn_, dev::ActivationBytes(count, config_.ffn)},
       {&partial_out_, Floats(parts * config_.head_dim)},
       {&partial_sums_, Floats(parts * 2)},
-      {&logits_, Floats(step.logit_rows.size() * config_.vocabulary)}};
+      {&logits_, Floats(plan.logit_rows.size() * config_.vocabulary)}};
   for (const auto& buffer : buffers) {
     BATON_RETURN_IF_ERROR(Grow(*buffer.first, buffer.second, purpose));
   }
   return absl::OkStatus();
 }
 
-GpuModel::Arrays GpuModel::Upload(const Step& step, const StepPlan& plan) {
+// What varies in size among the steps of a graph comes last.
+GpuModel::Arrays GpuModel::Upload(const StepPlan& plan) {
   std::vector<uint32_t> fresh;
   for (const kv::BlockId block : plan.fresh) fresh.push_back(static_cast<uint32_t>(block));
   Arrays arrays{};
@@ -112,8 +151,8 @@ GpuModel::Arrays GpuModel::Upload(const Step& step, const StepPlan& plan) {
   arrays.decode_rows = upload_.Put<uint32_t>(plan.decode_rows);
   arrays.decode_positions = upload_.Put<int32_t>(plan.decode_positions);
   arrays.items = upload_.Put<dev::PrefillItem>(plan.items);
+  arrays.logit_rows = upload_.Put<uint32_t>(plan.logit_rows);
   arrays.fresh = upload_.Put<uint32_t>(fresh);
-  arrays.logit_rows = upload_.Put<uint32_t>(step.logit_rows);
   upload_.Send(*device_);
   return arrays;
 }

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/gpu/block_store.h"
@@ -22,6 +25,7 @@ class GpuModel final : public Model {
  public:
   GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig& config, Weights weights,
            ModelInfo info, kv::KvLayout layout, uint32_t max_step_tokens);
+  ~GpuModel() override;
 
   const ModelInfo& info() const override { return info_; }
   const kv::KvLayout& kv_layout() const override { return layout_; }
@@ -30,6 +34,8 @@ class GpuModel final : public Model {
   absl::Status Attach(kv::KvArena& arena) override;
   absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                        std::span<float> logits, const LayerDone& layer_done) override;
+  // Captured so far.
+  size_t graphs() const { return graphs_.size(); }
 
  private:
   // A step's arrays on the device.
@@ -39,8 +45,13 @@ class GpuModel final : public Model {
     const dev::PrefillItem* items;
   };
 
-  absl::Status Prepare(const Step& step, const StepPlan& plan);
-  Arrays Upload(const Step& step, const StepPlan& plan);
+  absl::Status Prepare(const StepPlan& plan);
+  Arrays Upload(const StepPlan& plan);
+  // All kernels of the step behind the zeroing of blocks.
+  void RunStep(const StepPlan& plan, const Arrays& arrays);
+  // The same by a graph of the plan's sizes, captured when they come up first.
+  void ReplayStep(const StepPlan& plan, const Arrays& arrays);
+  void DropGraphs();
   void RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t rows, uint32_t layer);
   void Attend(const StepPlan& plan, const Arrays& arrays, uint32_t rows, const dev::KvPool& pool);
   void Norm(const Buffer& weight, const uint32_t* source, uint32_t rows);
@@ -62,6 +73,8 @@ class GpuModel final : public Model {
   // Activations (fragments.h): after a norm, the heads' context, after SwiGLU.
   Buffer x_, qkv_, partial_out_, partial_sums_, logits_;
   Buffer q_, normed_, context_, ffn_;
+  // By rows and segments; of the buffers as they are.
+  std::map<std::pair<uint32_t, uint32_t>, dev::Graph> graphs_;
 };
 
 // From a checkpoint to a model on a device. Errors as LoadModel; UNAVAILABLE

@@ -2,6 +2,7 @@
 #include "common/model/gpu/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "common/model/gpu/step_upload.h"
 
@@ -43,13 +44,35 @@ void AddItems(const Slice& slice, uint32_t first_row, uint32_t table, uint32_t g
   }
 }
 
+bool DecodesAlone(const Step& step) {
+  return step.rows.size() == step.slices.size() && step.logit_rows.size() == step.rows.size();
+}
+
+constexpr uint32_t kSegmentBlocks = dev::kSegmentTokens / dev::kBlockTokens;
+
+void Pad(StepPlan& plan) {
+  const auto rows = static_cast<uint32_t>(plan.tokens.size()), padded = GraphRows(rows);
+  plan.tokens.resize(padded);
+  plan.positions.resize(padded, -1);
+  plan.row_blocks.resize(padded);
+  plan.tables.resize(size_t{padded} * plan.table_stride);
+  plan.decode_positions.resize(padded, -1);
+  for (uint32_t row = rows; row < padded; ++row) {
+    plan.decode_rows.push_back(row);
+    plan.logit_rows.push_back(row);
+  }
+}
+
 }  // namespace
+
+uint32_t GraphRows(uint32_t rows) { return rows <= 8 ? std::bit_ceil(rows) : (rows + 7) / 8 * 8; }
 
 size_t StepPlan::bytes() const {
   const size_t words = tokens.size() + positions.size() + row_blocks.size() + tables.size() +
-                       decode_rows.size() + decode_positions.size() + fresh.size();
-  constexpr size_t kArrays = 9;  // with the rows of logits, of which there are no more than rows
-  return (words + tokens.size()) * sizeof(uint32_t) + items.size() * sizeof(dev::PrefillItem) +
+                       decode_rows.size() + decode_positions.size() + logit_rows.size() +
+                       fresh.size();
+  constexpr size_t kArrays = 9;
+  return words * sizeof(uint32_t) + items.size() * sizeof(dev::PrefillItem) +
          kArrays * StepUpload::kAlignment;
 }
 
@@ -57,8 +80,15 @@ StepPlan PlanGpuStep(const Step& step, uint32_t group) {
   StepPlan plan;
   AddRows(step, plan);
   plan.fresh = step.fresh_blocks;
+  plan.logit_rows = step.logit_rows;
+  plan.graph = DecodesAlone(step);
   for (const Slice& slice : step.slices) {
     plan.table_stride = std::max(plan.table_stride, kv::BlocksForTokens(EndOf(slice)));
+  }
+  if (plan.graph) {
+    const uint32_t segments = (plan.table_stride + kSegmentBlocks - 1) / kSegmentBlocks;
+    plan.decode_segments = std::bit_ceil(segments);
+    plan.table_stride = plan.decode_segments * kSegmentBlocks;
   }
   uint32_t table = 0;
   for (const bool decoding : {true, false}) {
@@ -77,6 +107,7 @@ StepPlan PlanGpuStep(const Step& step, uint32_t group) {
       ++table;
     }
   }
+  if (plan.graph) Pad(plan);
   return plan;
 }
 

@@ -10,7 +10,12 @@
 
 namespace baton::model::gpu {
 
+// Where every slice is one token whose logits are wanted, sizes are rounded up,
+// so that few different ones occur: a captured graph serves them all. Padded
+// rows have position -1; the kernels leave them alone or compute what nobody
+// reads.
 struct StepPlan {
+  bool graph = false;
   std::vector<uint32_t> tokens;      // [rows]
   std::vector<int32_t> positions;    // [rows]
   std::vector<uint32_t> row_blocks;  // [rows]: where the row's KV goes
@@ -21,10 +26,14 @@ struct StepPlan {
   std::vector<int32_t> decode_positions;  // [decoding slices]
   uint32_t decode_segments = 0;           // most of any
   std::vector<::baton::gpu::PrefillItem> items;
+  std::vector<uint32_t> logit_rows;  // rows of the step
   std::vector<kv::BlockId> read, written, fresh;
 
   size_t bytes() const;  // of all arrays on the device
 };
+
+// The next of 1, 2, 4, 8, 16, 24, 32, ...
+uint32_t GraphRows(uint32_t rows);
 
 StepPlan PlanGpuStep(const Step& step, uint32_t group);
 

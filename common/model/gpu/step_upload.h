@@ -25,6 +25,8 @@ class StepUpload final {
     return absl::OkStatus();
   }
 
+  size_t room() const { return host_.bytes(); }
+
   // Where the array will be on the device. REQUIRES: Begin was told of it.
   template <typename T>
   const T* Put(std::span<const T> values) {

@@ -12,8 +12,10 @@
 namespace baton::gpu {
 
 // Changes with any change of this table or of the tasks in kernels.h.
-inline constexpr uint32_t kTableVersion = 1;
+inline constexpr uint32_t kTableVersion = 2;
 inline constexpr char kTableSymbol[] = "baton_gpu_table";
+
+using Graph = void*;
 
 struct DeviceFacts {
   char name[256];         // such as "NVIDIA H100 PCIe"
@@ -40,6 +42,12 @@ struct DeviceTable {
   void (*copy_out)(void* host, const void* device, size_t bytes, Stream stream);
   // Waits for the stream; says the first error since the last call.
   const char* (*finish)(Stream stream);
+  // What kernels are started with in between is kept instead of run, and can be
+  // replayed with the same arguments; null: it could not be kept.
+  void (*begin_capture)(Stream stream);
+  Graph (*end_capture)(Stream stream);
+  void (*replay)(Graph graph, Stream stream);
+  void (*drop_graph)(Graph graph);
 
   decltype(&Embed) embed;
   decltype(&RmsNorm) rms_norm;

@@ -85,6 +85,27 @@ const char* Finish(Stream stream) {
   return Text(error);
 }
 
+void BeginCapture(Stream stream) {
+  Note(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal));
+}
+Graph EndCapture(Stream stream) {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &graph) != cudaSuccess) {
+    cudaGetLastError();  // told by the null
+    return nullptr;
+  }
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  Note(cudaGraphDestroy(graph));
+  if (error == cudaSuccess) return executable;
+  cudaGetLastError();
+  return nullptr;
+}
+void Replay(Graph graph, Stream stream) {
+  Note(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
+}
+void DropGraph(Graph graph) { Note(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph))); }
+
 const DeviceTable* Table() {
   static const DeviceTable table = [] {
     DeviceTable filled{};
@@ -101,6 +122,10 @@ const DeviceTable* Table() {
     filled.copy_in = CopyIn;
     filled.copy_out = CopyOut;
     filled.finish = Finish;
+    filled.begin_capture = BeginCapture;
+    filled.end_capture = EndCapture;
+    filled.replay = Replay;
+    filled.drop_graph = DropGraph;
     FillKernels(filled);
     return filled;
   }();

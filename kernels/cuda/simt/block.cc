@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/simt/copy.h"
@@ -57,6 +58,8 @@ struct Emulator {
   Schedule schedule = Schedule::kInOrder;
   uint32_t random = 1;
   uint64_t switches = 0;
+  bool recording = false;
+  std::vector<std::function<void()>> recorded;
   const std::function<void()>* kernel = nullptr;
 };
 
@@ -208,6 +211,19 @@ void Launch(Dim grid, Dim threads, size_t dynamic_shared, const std::function<vo
     }
   }
   FreeShared(e);
+}
+
+void Start(std::function<void()> work) {
+  Emulator& e = Self();
+  if (!e.recording) return work();
+  e.recorded.push_back(std::move(work));
+}
+
+void BeginRecording() { Self().recording = true; }
+
+std::vector<std::function<void()>> EndRecording() {
+  Self().recording = false;
+  return std::exchange(Self().recorded, {});
 }
 
 unsigned ThreadIndex() { return Self().current; }

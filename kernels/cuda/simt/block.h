@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace baton::simt {
 
@@ -33,6 +34,12 @@ void SetSchedule(Schedule schedule);  // of this OS thread's launches
 // `dynamic_shared` bytes of shared memory are there (SharedMemory).
 // Aborts with a sentence when threads deadlock or diverge where they must not.
 void Launch(Dim grid, Dim threads, size_t dynamic_shared, const std::function<void()>& kernel);
+
+// Runs `work` now, or keeps it while this OS thread records: as streams of GPUs
+// can be captured.
+void Start(std::function<void()> work);
+void BeginRecording();
+std::vector<std::function<void()>> EndRecording();
 
 // Inside of a kernel:
 

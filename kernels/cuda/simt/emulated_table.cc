@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <vector>
 
 #include "kernels/cuda/api/device_table.h"
+#include "kernels/cuda/simt/block.h"
 
 namespace baton::gpu {
 namespace {
@@ -39,6 +42,15 @@ void Copy(void* to, const void* from, size_t bytes, Stream /*stream*/) {
 
 const char* Finish(Stream /*stream*/) { return nullptr; }
 
+using Recorded = std::vector<std::function<void()>>;
+
+void BeginCapture(Stream /*stream*/) { simt::BeginRecording(); }
+Graph EndCapture(Stream /*stream*/) { return new Recorded(simt::EndRecording()); }
+void Replay(Graph graph, Stream /*stream*/) {
+  for (const auto& work : *static_cast<Recorded*>(graph)) work();
+}
+void DropGraph(Graph graph) { delete static_cast<Recorded*>(graph); }
+
 const DeviceTable* Table() {
   static const DeviceTable table = [] {
     DeviceTable filled{};
@@ -52,6 +64,10 @@ const DeviceTable* Table() {
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;
     filled.finish = Finish;
+    filled.begin_capture = BeginCapture;
+    filled.end_capture = EndCapture;
+    filled.replay = Replay;
+    filled.drop_graph = DropGraph;
     FillKernels(filled);
     return filled;
   }();

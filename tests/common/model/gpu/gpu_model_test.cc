@@ -134,6 +134,50 @@ TEST_P(GpuModelTest, BitsAreTheSameInEveryBatch) {
   EXPECT_TRUE(together == alone);
 }
 
+// Decoding replays graphs of rounded sizes: others' rows, blocks and positions
+// must not stay in them. Three and five sequences are padded to four and eight.
+TEST_P(GpuModelTest, ReplayedGraphsComputeTheStepAtHand) {
+  const auto runner = Runner("embedded", Fast(GetParam()));
+  ASSERT_TRUE(runner->ok());
+  constexpr uint32_t kSteps = 4;
+  std::vector<std::vector<TokenId>> texts;
+  std::vector<std::vector<float>> expected;  // of the last kSteps tokens
+  std::vector<TestSequence> sequences;
+  for (uint32_t i = 0; i < 5; ++i) {
+    texts.push_back(RandomTokens(20 + 13 * i, runner->vocabulary(), 20 + i));
+    TestSequence whole = runner->NewSequence(100);
+    const auto logits = runner->Feed(whole, texts[i], 1024, LogitRows::kAll);
+    expected.emplace_back(logits.end() - kSteps * runner->vocabulary(), logits.end());
+    sequences.push_back(runner->NewSequence(100));
+    runner->Feed(sequences[i], std::span(texts[i]).first(texts[i].size() - kSteps), 1024,
+                 LogitRows::kNone);
+  }
+  // The last two join after the first step, in another order.
+  const std::vector<std::vector<uint32_t>> batches = {{0, 1, 2}, {4, 2, 0, 3, 1}, {1, 3, 4, 0, 2}};
+  std::vector<uint32_t> done(5);
+  for (const std::vector<uint32_t>& batch : batches) {
+    std::vector<Slice> slices;
+    for (uint32_t i : batch) {
+      const auto& text = texts[i];
+      slices.push_back({std::span(text).subspan(text.size() - kSteps + done[i], 1),
+                        sequences[i].length, sequences[i].blocks, LogitRows::kLast});
+    }
+    std::vector<float> logits(batch.size() * runner->vocabulary());
+    ASSERT_TRUE(runner->model().Forward(slices, runner->arena(), logits, nullptr).ok());
+    for (size_t row = 0; row < batch.size(); ++row) {
+      const uint32_t i = batch[row];
+      const auto width = static_cast<std::ptrdiff_t>(runner->vocabulary());
+      EXPECT_TRUE(std::equal(logits.begin() + static_cast<std::ptrdiff_t>(row) * width,
+                             logits.begin() + static_cast<std::ptrdiff_t>(row + 1) * width,
+                             expected[i].begin() + done[i] * width))
+          << "sequence " << i << ", step " << done[i];
+      ++done[i];
+      ++sequences[i].length;
+    }
+  }
+  EXPECT_EQ(dynamic_cast<const GpuModel&>(runner->model()).graphs(), 1u);  // the last of two sizes
+}
+
 // What a hand-off does: the blocks leave the GPU, and others take them in.
 TEST_P(GpuModelTest, BlocksGoThroughTheHostAndBack) {
   const auto runner = Runner("embedded", Fast(GetParam()));
