@@ -58,11 +58,11 @@ endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
 # Labels: unit (a minute in all), integration, bench, gpu. Unit tests of some
-# folders have a second one: "core", where threads meet and gRPC is not known,
-# runs under TSan as well; "numeric", whose results the optimizer could change,
+# folders have a second one: "core", where threads meet (also those of emulated
+# GPUs) and gRPC is not known, runs under TSan as well; "numeric", whose results the optimizer could change,
 # runs in release builds even where all tests run under ASan. A target per
 # label, such as unit_tests, builds its tests.
-set(BATON_CORE_TESTS "tests/common/(base|cores|engine|kv|sampling|sched|transport)(/|$)")
+set(BATON_CORE_TESTS "tests/(kernels/cuda|common/(base|cores|engine|kv|sampling|sched|transport))(/|$)")
 set(BATON_NUMERIC_TESTS "tests/(kernels|common/model|common/sampling)(/|$)")
 # Under sanitizers the build type alone says how tests are optimized.
 if(BATON_SANITIZE)

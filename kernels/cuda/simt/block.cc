@@ -53,8 +53,9 @@ struct Emulator {
   size_t dynamic_shared = 0;
   char* shared = nullptr;  // allocated to the byte, so that ASan sees what runs over
   size_t shared_bytes = 0;
-  std::vector<unsigned> ready;  // threads that could run
-  size_t ready_begin = 0;
+  // Threads that could run, in a ring: each at most once.
+  unsigned ready[kMostThreads] = {};
+  unsigned ready_begin = 0, ready_count = 0;
   Schedule schedule = Schedule::kInOrder;
   uint32_t random = 1;
   uint64_t switches = 0;
@@ -94,24 +95,23 @@ void Release([[maybe_unused]] void* at) {
 
 void MakeReady(Emulator& e, unsigned thread) {
   e.threads[thread].waits_for = nullptr;
-  e.ready.push_back(thread);
+  e.ready[(e.ready_begin + e.ready_count++) % kMostThreads] = thread;
 }
 
 // Takes the next thread that could run; none left: a deadlock.
 unsigned NextReady(Emulator& e) {
-  const size_t left = e.ready.size() - e.ready_begin;
-  if (left == 0) Fail(e, "deadlock: some threads never reach what the others wait at");
+  if (e.ready_count == 0) Fail(e, "deadlock: some threads never reach what the others wait at");
+  unsigned chosen = 0;  // from the oldest
   if (e.schedule == Schedule::kReversed) {
-    std::swap(e.ready[e.ready_begin], e.ready.back());
+    chosen = e.ready_count - 1;
   } else if (e.schedule == Schedule::kRandom) {
     e.random = e.random * 1664525u + 1013904223u;
-    std::swap(e.ready[e.ready_begin], e.ready[e.ready_begin + (e.random >> 8) % left]);
+    chosen = (e.random >> 8) % e.ready_count;
   }
-  const unsigned next = e.ready[e.ready_begin++];
-  if (e.ready_begin == e.ready.size()) {
-    e.ready.clear();
-    e.ready_begin = 0;
-  }
+  std::swap(e.ready[e.ready_begin], e.ready[(e.ready_begin + chosen) % kMostThreads]);
+  const unsigned next = e.ready[e.ready_begin];
+  e.ready_begin = (e.ready_begin + 1) % kMostThreads;
+  --e.ready_count;
   return next;
 }
 
@@ -157,8 +157,7 @@ void RunThread(void* argument) {
 void StartBlock(Emulator& e) {
   e.live = e.count;
   e.barrier_arrived = 0;
-  e.ready.clear();
-  e.ready_begin = 0;
+  e.ready_begin = e.ready_count = 0;
   if (e.shared != nullptr) std::memset(e.shared, 0xff, e.shared_bytes);
   for (unsigned i = 0; i < e.count; ++i) {
     Thread& thread = e.threads[i];
@@ -235,7 +234,11 @@ void* SharedMemory(size_t bytes) {
   if (bytes != e.dynamic_shared && (e.dynamic_shared != 0 || bytes > kMostStaticShared)) {
     Fail(e, "the kernel uses another amount of shared memory than it was launched with");
   }
-  if (e.shared == nullptr) AllocateShared(e, bytes);
+  if (e.shared == nullptr) {
+    AllocateShared(e, bytes);
+    Release(&e.shared);
+  }
+  Acquire(&e.shared);
   if (e.shared_bytes != bytes) Fail(e, "two kinds of shared memory in one kernel");
   return e.shared;
 }

@@ -29,13 +29,13 @@ TEST(Simt, ThreadsSeeWhatOthersWroteBeforeTheBarrier) {
 }
 
 TEST(Simt, SharedMemoryIsNanUntilItIsWrittenInEveryBlock) {
-  int nans = 0;
+  uint32_t nans = 0;
   simt::Launch({2}, {32}, 0, [&] {
     BATON_SHARED(Values, shared);
-    if (std::isnan(shared.value[ThreadIndex()])) ++nans;
+    if (std::isnan(shared.value[ThreadIndex()])) AtomicAdd(&nans, 1u);
     shared.value[ThreadIndex()] = 1;
   });
-  EXPECT_EQ(nans, 64);
+  EXPECT_EQ(nans, 64u);
 }
 
 TEST(Simt, ShufflesExchangeWithinAWarp) {
@@ -52,13 +52,13 @@ TEST(Simt, ShufflesExchangeWithinAWarp) {
 
 // Threads that have ended do not count.
 TEST(Simt, BarrierGoesOnWithoutThreadsThatHaveEnded) {
-  int reached = 0;
+  uint32_t reached = 0;
   simt::Launch({1}, {96}, 0, [&] {
     if (ThreadIndex() >= 64) return;
     SyncBlock();
-    ++reached;
+    AtomicAdd(&reached, 1u);
   });
-  EXPECT_EQ(reached, 64);
+  EXPECT_EQ(reached, 64u);
 }
 
 TEST(Simt, CopyIsThereOnlyAfterItsGroupIsWaitedFor) {
