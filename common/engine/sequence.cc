@@ -58,8 +58,9 @@ uint32_t Sequence::common_tokens() const {
 
 bool WritesShared(const Branch& branch, const kv::BlockPool& pool) {
   const uint32_t next = branch.computed / kv::kBlockTokens;
-  return branch.computed % kv::kBlockTokens != 0 &&
-         pool.Count(branch.blocks[next], kv::Owner::kRequest) > 1;
+  if (branch.computed % kv::kBlockTokens == 0) return false;
+  const kv::BlockId block = branch.blocks[next];
+  return pool.Count(block, kv::Owner::kRequest) > 1 || pool.Holds(block, kv::Owner::kPrefixCache);
 }
 
 bool HasBlocksForNext(const Branch& branch, const kv::BlockPool& pool) {

@@ -164,7 +164,9 @@ struct Sequence {
   }
 };
 
-// Whether the block of the next position is held by another branch, too.
+// Whether the block of the next position is held by another branch, or by the
+// prefix cache: a branch that goes back to where a search had been may stand in
+// the middle of a block that was full.
 bool WritesShared(const Branch& branch, const kv::BlockPool& pool);
 // Whether the branch has what its next positions are written into, for itself alone.
 bool HasBlocksForNext(const Branch& branch, const kv::BlockPool& pool);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "common/engine/sequence.h"
 #include "common/sampling/sampler.h"
 #include "tests/common/engine/harness.h"
 #include "tests/common/engine/reference_answers.h"
@@ -176,6 +177,23 @@ TEST(Beams, CancelAndDeadlineFreeWhatTheyHold) {
   ASSERT_TRUE(pair.decode_heard.WaitForEnd(late.ref));
   EXPECT_EQ(pair.decode_heard.Of(late.ref).end.status.code(), absl::StatusCode::kDeadlineExceeded);
   pair.ExpectIdle();
+}
+
+TEST(Beams, ABlockThatTheCacheOrAnotherBranchHoldsIsNotWritten) {
+  kv::BlockPool pool(2);
+  Branch branch;
+  branch.blocks = *pool.Allocate(1, kv::Owner::kRequest);
+  branch.tokens.assign(20, 1);
+  branch.computed = 19;
+  EXPECT_TRUE(HasBlocksForNext(branch, pool));
+  pool.Retain(branch.blocks[0], kv::Owner::kPrefixCache);
+  EXPECT_TRUE(WritesShared(branch, pool));
+  EXPECT_FALSE(HasBlocksForNext(branch, pool));
+  pool.Release(branch.blocks[0], kv::Owner::kPrefixCache);
+  pool.Retain(branch.blocks[0], kv::Owner::kRequest);
+  EXPECT_TRUE(WritesShared(branch, pool));
+  pool.Release(branch.blocks[0], kv::Owner::kRequest);
+  EXPECT_FALSE(WritesShared(branch, pool));
 }
 
 // Phases.
