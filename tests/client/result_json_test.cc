@@ -29,6 +29,7 @@ Result Answer() {
   result.predicted_split = 7.5;
   result.predicted_local = 9;
   result.scheduling = {2, 70, 5, 30.5};
+  result.speculation = {2, 4, 1};
   return result;
 }
 
@@ -45,7 +46,9 @@ TEST(ResultJson, HasTheDocumentedShapeOnOneLine) {
              "handoff_bytes": 4096, "handoff_cached_tokens": 32,
              "reason": "predicted", "predicted_split_ms": 7.5, "predicted_local_ms": 9.0},
     "scheduling": {"preemptions": 2, "recomputed_tokens": 70, "swapped_bytes": 5,
-                   "preempted_ms": 30.5}})"));
+                   "preempted_ms": 30.5},
+    "speculation": {"steps": 2, "drafted_tokens": 4, "accepted_tokens": 1,
+                    "tokens_per_step": 1.5}})"));
 }
 
 TEST(ResultJson, LogprobsComeWhenThereAreSome) {
