@@ -90,8 +90,8 @@ TEST(ResultJson, FailureIsAnErrorAndNothingElse) {
 TEST(ResultJson, SummarySaysWhereTheTimeWent) {
   EXPECT_EQ(TimingSummary(Answer()),
             "prompt 4 tokens (2 cached), answer 3 tokens (length) in 6 ms: queue 1.0, prefill 2.0, "
-            "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); put aside 2 times for "
-            "30 ms; p -> d over tcp");
+            "transfer 3.0, first token 4.0, decode 5.0 ms (400.0 tokens/s); 1 of 4 guesses right, "
+            "1.50 tokens a step; put aside 2 times for 30 ms; p -> d over tcp");
 }
 
 TEST(StatusLine, NamesTheFieldOnce) {
