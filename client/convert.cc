@@ -89,6 +89,14 @@ void FillStop(const Request& request, v1::StopParams* stop) {
 }
 
 // What GenerateRequest and ChatRequest have in common.
+void FillConstraint(const Constraint& constraint, v1::Constraint* proto) {
+  if (constraint.json == "object") proto->set_json(v1::Constraint::JSON_TEXT_OBJECT);
+  if (constraint.json == "value") proto->set_json(v1::Constraint::JSON_TEXT_VALUE);
+  if (constraint.json_schema) proto->set_json_schema(*constraint.json_schema);
+  if (constraint.regex) proto->set_regex(*constraint.regex);
+  for (const std::string& choice : constraint.choices) proto->add_choices(choice);
+}
+
 template <typename Proto>
 void FillCommon(const Request& request, Proto* proto) {
   proto->set_model(request.model);
@@ -99,6 +107,7 @@ void FillCommon(const Request& request, Proto* proto) {
   sampling->set_preset(PresetFrom(request.preset).value_or(v1::SAMPLING_PRESET_UNSPECIFIED));
   FillDecoding(request, proto->mutable_decoding());
   FillStop(request, proto->mutable_stop());
+  if (request.constraint) FillConstraint(*request.constraint, proto->mutable_constraint());
   proto->set_path(ToProto(request.path));
   proto->set_request_id(request.request_id);
   proto->set_tenant(request.tenant);
@@ -166,6 +175,25 @@ bool TextOk(const std::string& field, const std::string& text, Status* status) {
   return false;
 }
 
+bool ConstraintOk(const Constraint& constraint, Status* status) {
+  if (!constraint.json.empty() && constraint.json != "object" && constraint.json != "value") {
+    status->code = StatusCode::kInvalidArgument;
+    status->field = "constraint.json";
+    status->message = R"(constraint.json must be "object" or "value")";
+    return false;
+  }
+  if (constraint.json_schema &&
+      !TextOk("constraint.json_schema", *constraint.json_schema, status)) {
+    return false;
+  }
+  if (constraint.regex && !TextOk("constraint.regex", *constraint.regex, status)) return false;
+  for (size_t i = 0; i < constraint.choices.size(); ++i) {
+    const std::string field = "constraint.choices[" + std::to_string(i) + "]";
+    if (!TextOk(field, constraint.choices[i], status)) return false;
+  }
+  return true;
+}
+
 bool BadWordsOk(const std::string& prefix, const Sampling& sampling, Status* status) {
   for (size_t i = 0; i < sampling.bad_words.size(); ++i) {
     const std::string field = prefix + ".bad_words[" + std::to_string(i) + "]";
@@ -200,6 +228,7 @@ Status CheckText(const Request& request) {
       return status;
     }
   }
+  if (request.constraint && !ConstraintOk(*request.constraint, &status)) return status;
   for (size_t i = 0; i < request.stop.size(); ++i) {
     if (!TextOk("stop.stop[" + std::to_string(i) + "]", request.stop[i], &status)) return status;
   }

@@ -2,6 +2,7 @@
 // One answer of a request, in the making.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -56,7 +57,11 @@ class Choice final {
       message->mutable_matched_token_ids()->Add(text_.matched_sequence()->begin(),
                                                 text_.matched_sequence()->end());
     } else if (reason_ == v1::FINISH_REASON_STOP) {
-      message->add_matched_token_ids(last_id_);
+      // The text of a constraint may be complete without an end token.
+      const std::vector<TokenId>& ends = request_->stop_tokens;
+      const bool matched =
+          !request_->constraint || std::find(ends.begin(), ends.end(), last_id_) != ends.end();
+      if (matched) message->add_matched_token_ids(last_id_);
     }
   }
 

@@ -162,6 +162,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   *assign->mutable_decoding() = request.spec->decoding;
   assign->set_max_tokens(request.spec->max_tokens);
   assign->set_min_tokens(request.spec->min_tokens);
+  if (request.spec->constraint) *assign->mutable_constraint() = *request.spec->constraint;
   assign->mutable_stop_token_ids()->Add(request.spec->stop_tokens.begin(),
                                         request.spec->stop_tokens.end());
   if (request.deadline != absl::InfiniteFuture()) {

@@ -11,6 +11,7 @@
 #include "baton/v1/worker.pb.h"
 #include "common/base/types.h"
 #include "common/chat/prompt_format.h"
+#include "common/grammar/caches.h"
 #include "common/tokenizer/tokenizer.h"
 
 namespace baton::router {
@@ -27,6 +28,9 @@ struct ServedModel {
   std::unique_ptr<const tokenizer::Tokenizer> tokenizer;
   // Null when the model cannot chat.
   std::unique_ptr<const chat::PromptFormat> format;
+  // Of requests' constraints; locks itself.
+  const std::unique_ptr<grammar::ProgramCache> constraints =
+      std::make_unique<grammar::ProgramCache>();
 
   std::string format_name() const { return format ? std::string(format->name()) : ""; }
 };

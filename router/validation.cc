@@ -11,6 +11,7 @@
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
 #include "common/speculation/draft_policy.h"
+#include "router/constraint_params.h"
 #include "router/decoding_params.h"
 #include "router/generation_params.h"
 
@@ -86,12 +87,12 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
     }
     out.draft_tokens = request.draft_tokens();
   }
-  if (request.has_constraint()) {
-    return rpc::BadField("constraint", "is not supported by this version");
-  }
   BATON_RETURN_IF_ERROR(SetSampling(request.sampling(), model, out.sampling));
   BATON_RETURN_IF_ERROR(SetStops(request.stop(), model, out));
   BATON_RETURN_IF_ERROR(SetDecoding(request.decoding(), model, out));
+  if (request.has_constraint()) {
+    BATON_RETURN_IF_ERROR(SetConstraint(request.constraint(), request.stop(), model, out));
+  }
   return out;
 }
 
@@ -127,6 +128,7 @@ absl::Status SetPrompt(std::string_view field, std::vector<TokenId> prompt,
                                                          "; stop.max_tokens is ", out.max_tokens));
   }
   BATON_RETURN_IF_ERROR(CheckLengths(out));
+  BATON_RETURN_IF_ERROR(CheckConstraintLength(out));
   out.prompt = std::move(prompt);
   // Tokens that are scored are computed, cached or not.
   const bool shares = out.prefix_cache && !out.sampling.has_prompt_logprobs();

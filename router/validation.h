@@ -36,7 +36,9 @@ struct ValidatedRequest {
   uint32_t choices_made = 1;    // of which they are the best
   uint32_t width = 1;           // answers or beams that run at once, at most
   bool begins_with_search = false;
-  bool hides_logprobs = false;  // of tokens: the router alone wants them
+  bool hides_logprobs = false;               // of tokens: the router alone wants them
+  std::optional<v1::Constraint> constraint;  // compiles
+  uint32_t constraint_bytes = 0;             // of the shortest text that matches it
   v1::Path path = v1::PATH_UNSPECIFIED;
   std::string tenant;
   int32_t priority = 0;

@@ -85,6 +85,13 @@ struct Phase : Sampling {
   std::vector<uint32_t> until_token_ids;
 };
 
+// What the text of an answer must be; exactly one of these is set.
+struct Constraint {
+  std::string json;  // "object" or "value": any JSON text
+  std::optional<std::string> json_schema, regex;
+  std::vector<std::string> choices;
+};
+
 // Unset fields take the server's defaults (proto/baton/v1/types.proto). Exactly
 // one of prompt, prompt_ids and messages is used: messages if not empty, else
 // prompt_ids if set, else prompt.
@@ -108,6 +115,7 @@ struct Request : Sampling {
   bool ignore_eos = false;
   bool include_stop = false;
   std::optional<std::chrono::milliseconds> time_limit;
+  std::optional<Constraint> constraint;
 
   Path path = Path::kAuto;
   std::string request_id;

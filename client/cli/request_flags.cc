@@ -67,6 +67,7 @@ void SamplingFlags::Register(config::CommandLine& line) {
            "The same of each token of the prompt; with --json");
   RegisterSampling(line);
   RegisterDecoding(line);
+  constraint_.Register(line);
   line.Add("Route", "model", &model_, "Name of the model; empty for the one that is served");
   line.AddChoice("Route", "path", &path_, {"auto", "split", "local"},
                  "split: prefill worker, then decode worker; local: decode worker alone");
@@ -166,6 +167,7 @@ absl::Status SamplingFlags::Apply(Request* request) const {
                          ParseIdLists("bad-token-ids", bad_token_ids_));
   BATON_RETURN_IF_ERROR(ApplyStops(request));
   BATON_RETURN_IF_ERROR(ApplyDecoding(request));
+  BATON_RETURN_IF_ERROR(constraint_.Apply(request));
   request->cache_salt = cache_salt_;
   request->prefix_cache = !no_prefix_cache_;
   request->window = window_;

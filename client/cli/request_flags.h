@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "client/baton/client.h"
+#include "client/cli/constraint_flags.h"
 #include "common/config/command_line.h"
 
 namespace baton::cli {
@@ -52,6 +53,7 @@ class SamplingFlags final {
   std::vector<std::string> stop_, stop_sequences_, bad_words_, bad_token_ids_;
   std::string stop_token_ids_, logit_bias_, preset_;
   bool ignore_eos_ = false, include_stop_ = false;
+  ConstraintFlags constraint_;
   std::optional<std::string> deadline_, time_limit_;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/cli/constraint_json.h"
 #include "common/base/status_macros.h"
 #include "common/config/nearest.h"
 
@@ -334,8 +335,13 @@ absl::Status ApplyRequestJson(std::string_view line, Request* request) {
   }
   if (inputs == 1) ClearInput(request);
   for (const auto& [key, value] : object.items()) {
+    if (key == "constraint") continue;
     BATON_RETURN_IF_ERROR(ApplyKey(RequestSetters(), key, value, request));
   }
+  if (!object.contains("constraint")) return absl::OkStatus();
+  // Once more, with the members of a schema in the order that they stand in.
+  const auto ordered = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(request->constraint, ParseConstraint(ordered["constraint"].dump()));
   return absl::OkStatus();
 }
 

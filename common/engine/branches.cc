@@ -23,6 +23,10 @@ void Engine::Impl::BeginAnswers(Sequence& sequence, std::span<const float> logit
     sequence.failure = row.status();
     return;
   }
+  if (row->candidates.empty()) {
+    sequence.failure = absl::FailedPreconditionError("no token can begin the answer");
+    return;
+  }
   KeepPrefix(sequence, trunk);
   output_.searches.push_back({sequence.spec.ref, times.end});
   if (sequence.spec.role == Role::kPrefill) {
@@ -123,11 +127,13 @@ Branch Engine::Impl::Share(const Sequence& sequence, const Branch& parent) {
 }
 
 // A stop token at the length limit is a stop.
-FinishReason Engine::Impl::FinishOf(const Sequence& sequence, const Branch& branch) const {
+FinishReason Engine::Impl::FinishOf(const Sequence& sequence, const Branch& branch) {
   const auto& stops = sequence.spec.stop_tokens;
   if (std::find(stops.begin(), stops.end(), branch.tokens.back()) != stops.end()) {
     return FinishReason::kStop;
   }
+  const auto written = std::span(branch.tokens).subspan(sequence.prompt_tokens);
+  if (AreComplete(sequence, written, branch.cursor)) return FinishReason::kStop;
   const PhaseSpec& phase = sequence.phase_of(branch);
   const uint32_t outputs = sequence.outputs(branch);
   const bool last = branch.phase + 1 == sequence.spec.phases.size();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
+#include "common/grammar/matcher.h"
 #include "common/kv/arena.h"
 #include "common/kv/block_file.h"
 #include "common/kv/block_pool.h"
@@ -83,6 +84,9 @@ struct SequenceSpec {
   // What its positions see. With a limit it is kept out of the prefix cache: KV
   // behind the window is not that of sequences that see more.
   kv::Window window = {};
+  // What the text of each answer must be; null: anything. Its vocabulary is the
+  // model's.
+  std::shared_ptr<grammar::Matcher> constraint = nullptr;
 
   // Answers and beams that are computed at once, at most.
   uint32_t width() const;

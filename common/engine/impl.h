@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
 // subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, file_tier.cc, step.cc,
-// branches.cc, search.cc, handoff.cc; the loop is impl.cc.
+// branches.cc, search.cc, constraint.cc, handoff.cc; the loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 
 #include "common/engine/engine.h"
 #include "common/engine/mailbox.h"
+#include "common/engine/mask_ahead.h"
 #include "common/engine/sequence.h"
 #include "common/engine/sequence_table.h"
 #include "common/kv/prefix_cache.h"
@@ -194,9 +195,11 @@ class Engine::Impl final {
                    const StepTimes& times);
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
   void CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens);
-  sampling::Position PositionOf(Sequence& sequence, Branch& branch, uint32_t choice) const;
+  // Good until the next call.
+  absl::StatusOr<sampling::Position> PositionOf(Sequence& sequence, Branch& branch,
+                                                uint32_t choice);
   absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence, Branch& branch, uint32_t choice,
-                                               std::span<const float> logits) const;
+                                               std::span<const float> logits);
   void EmitToken(Sequence& sequence, TokenOutput token, const StepTimes& times);
 
   // branches.cc
@@ -212,7 +215,7 @@ class Engine::Impl final {
   // A branch that holds what `parent` has computed, too.
   Branch Share(const Sequence& sequence, const Branch& parent);
   // Why the branch ends with its last token; kNone: it does not.
-  FinishReason FinishOf(const Sequence& sequence, const Branch& branch) const;
+  FinishReason FinishOf(const Sequence& sequence, const Branch& branch);
   // The branch has a new token: goes on to its next phase where one ends.
   void EnterPhase(Sequence& sequence, Branch& branch);
   void EndBranch(Sequence& sequence, Branch& branch, FinishReason reason);
@@ -223,7 +226,7 @@ class Engine::Impl final {
 
   // search.cc
   absl::StatusOr<sampling::BeamRow> Expand(Sequence& sequence, Branch& branch,
-                                           std::span<const float> logits) const;
+                                           std::span<const float> logits);
   // `branch` is where the beam search of its phase begins.
   void StartSearch(Sequence& sequence, const Branch& branch);
   void CommitBeams(std::span<const Row> rows, std::span<const float> logits,
@@ -242,6 +245,17 @@ class Engine::Impl final {
   void AddDraft(Row& row, double price, uint32_t room);
   double PriceOfRow(std::span<const Row> rows) const;
   void CommitDraft(const Row& row, std::span<const float> logits, const StepTimes& times);
+
+  // constraint.cc
+  // The tokens that may follow, as a mask that is good until the next call;
+  // empty: all.
+  absl::StatusOr<std::span<const uint64_t>> AllowedTokens(const Sequence& sequence, Branch& branch);
+  // Whether outputs are a text behind which nothing may follow; `cursor` may have
+  // followed the first of them.
+  bool AreComplete(const Sequence& sequence, std::span<const TokenId> outputs,
+                   grammar::Cursor cursor);
+  // The same of those of `branch` and one more.
+  bool CompletesText(const Sequence& sequence, const Branch& branch, TokenId token);
 
   // handoff.cc
   void SendReadyBlocks(Sequence& sequence);
@@ -271,8 +285,10 @@ class Engine::Impl final {
   uint32_t most_needed_ = 0;                       // blocks, since the last look
   absl::Time next_trim_ = absl::InfinitePast();
   SequenceTable table_;
-  StepOutput output_;                   // since the last Flush
-  std::vector<float> logits_;           // [rows, vocabulary] of the step
+  StepOutput output_;           // since the last Flush
+  std::vector<float> logits_;   // [rows, vocabulary] of the step
+  grammar::TokenMask allowed_;  // of the token that is being chosen
+  MaskAhead mask_ahead_;
   std::vector<Sequence*> uncommitted_;  // handed over in this step
   std::function<void(SequenceRef)> reservation_cancelled_;
   bool draining_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/engine/impl.h"
 #include "common/kv/layout.h"
 
@@ -23,9 +24,9 @@ std::vector<TokenId> EndsOf(const SequenceSpec& spec, const PhaseSpec& phase) {
 }  // namespace
 
 absl::StatusOr<sampling::BeamRow> Engine::Impl::Expand(Sequence& sequence, Branch& branch,
-                                                       std::span<const float> logits) const {
+                                                       std::span<const float> logits) {
   const PhaseSpec& phase = sequence.phase_of(branch);
-  const sampling::Position position = PositionOf(sequence, branch, 0);
+  BATON_ASSIGN_OR_RETURN(const sampling::Position position, PositionOf(sequence, branch, 0));
   return sampling::ExpandBeam(
       logits, model_->info().usable_vocabulary, position, phase.sampling,
       sampling::CandidatesPerRow(phase.beam->width, EndsOf(sequence.spec, phase).size()));
@@ -61,7 +62,11 @@ void Engine::Impl::CommitBeams(std::span<const Row> rows, std::span<const float>
 
 void Engine::Impl::AdvanceSearch(Sequence& sequence, std::span<const sampling::BeamRow> rows,
                                  const StepTimes& times) {
-  const std::vector<uint32_t> parents = sequence.search->Advance(rows);
+  // Where the text of a constraint is complete, a hypothesis ends without an end token.
+  const auto completes = [&](uint32_t beam, TokenId token) {
+    return CompletesText(sequence, sequence.branches[beam], token);
+  };
+  const std::vector<uint32_t> parents = sequence.search->Advance(rows, completes);
   if (sequence.search->done()) return ConcludeSearch(sequence, times);
   FollowBeams(sequence, parents);
 }
@@ -86,7 +91,11 @@ void Engine::Impl::FollowBeams(Sequence& sequence, std::span<const uint32_t> par
 void Engine::Impl::ConcludeSearch(Sequence& sequence, const StepTimes& times) {
   const std::vector<Hypothesis>& found = sequence.search->finished();
   if (found.empty()) {
-    sequence.failure = absl::InternalError("no token can follow: the search has no candidate");
+    constexpr std::string_view kWhy = "no token can follow: the search has no candidate";
+    // A constraint may leave none.
+    sequence.failure = sequence.spec.constraint == nullptr
+                           ? absl::InternalError(std::string(kWhy))
+                           : absl::FailedPreconditionError(std::string(kWhy));
     return;
   }
   const Branch& branch = sequence.trunk();
@@ -98,6 +107,10 @@ void Engine::Impl::ConcludeSearch(Sequence& sequence, const StepTimes& times) {
     if (std::find(stops.begin(), stops.end(), tokens.back()) != stops.end()) {
       return FinishReason::kStop;
     }
+    std::vector<TokenId> outputs(branch.tokens.begin() + sequence.prompt_tokens,
+                                 branch.tokens.begin() + sequence.prompt_tokens + before);
+    outputs.insert(outputs.end(), tokens.begin(), tokens.end());
+    if (AreComplete(sequence, outputs, {})) return FinishReason::kStop;
     const bool ends = last || before + tokens.size() >= sequence.spec.max_tokens;
     return ends ? FinishReason::kLength : FinishReason::kNone;
   };
@@ -149,6 +162,7 @@ void Engine::Impl::GoOnFrom(Sequence& sequence, const Hypothesis& hypothesis) {
   next.computed = common(next);
   next.tokens = std::move(tokens);
   next.history = {};
+  next.cursor = {};
   while (next.blocks.size() > kv::BlocksForTokens(next.computed)) {
     pool_.Release(next.blocks.back(), kv::Owner::kRequest);
     next.blocks.pop_back();

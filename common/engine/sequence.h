@@ -48,6 +48,7 @@ struct Branch {
   bool ended = false;               // in this step; holds nothing
   std::vector<TokenId> tokens;      // prompt, then output
   sampling::TokenHistory history;   // of `tokens`, when penalties need it
+  grammar::Cursor cursor;           // how far the constraint has followed the output
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
   // With a window: entries from the sinks to this one are out of sight for good.

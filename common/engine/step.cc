@@ -268,22 +268,24 @@ absl::Status Engine::Impl::ScorePrompt(const Row& row, std::span<const float> lo
 }
 
 // Of the token behind all that `branch` has.
-sampling::Position Engine::Impl::PositionOf(Sequence& sequence, Branch& branch,
-                                            uint32_t choice) const {
+absl::StatusOr<sampling::Position> Engine::Impl::PositionOf(Sequence& sequence, Branch& branch,
+                                                            uint32_t choice) {
+  BATON_ASSIGN_OR_RETURN(const std::span<const uint64_t> allowed, AllowedTokens(sequence, branch));
   if (sequence.phase_of(branch).sampling.penalizes()) {
     branch.history.Update(branch.tokens, sequence.prompt_tokens);
   }
-  return {.tokens = branch.tokens,
-          .output_index = sequence.outputs(branch),
-          .choice = choice,
-          .end_tokens = sequence.spec.stop_tokens,
-          .history = &branch.history};
+  return sampling::Position{.tokens = branch.tokens,
+                            .output_index = sequence.outputs(branch),
+                            .choice = choice,
+                            .end_tokens = sequence.spec.stop_tokens,
+                            .allowed = allowed,
+                            .history = &branch.history};
 }
 
 absl::StatusOr<sampling::Sample> Engine::Impl::ChooseToken(Sequence& sequence, Branch& branch,
                                                            uint32_t choice,
-                                                           std::span<const float> logits) const {
-  const sampling::Position position = PositionOf(sequence, branch, choice);
+                                                           std::span<const float> logits) {
+  BATON_ASSIGN_OR_RETURN(const sampling::Position position, PositionOf(sequence, branch, choice));
   return sampling::SampleToken(logits, model_->info().usable_vocabulary, position,
                                sequence.phase_of(branch).sampling);
 }

@@ -59,6 +59,7 @@ void Engine::Impl::Submit(SequenceSpec spec) {
   if (!status.ok()) return Refuse(spec.ref, std::move(status));
   if (spec.window.limited()) spec.prefix_cache = false;
   if (spec.phases.empty()) spec.phases.push_back({.sampling = spec.sampling, .beam = spec.beam});
+  if (spec.constraint != nullptr) mask_ahead_.Post(spec.constraint, {});
   policy_->Join(spec.tenant);
   table_.Add(std::move(spec), absl::Now());
 }

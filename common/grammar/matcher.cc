@@ -113,6 +113,13 @@ absl::Status Matcher::FillMask(const StepRequest& request, Cursor* cursor, Token
   return absl::OkStatus();
 }
 
+void Matcher::Prepare(const Cursor& cursor) {
+  const std::lock_guard lock(mutex_);
+  const bool first = cursor.tokens == 0;
+  if (!first && cursor.generation != generation_) return;
+  MaskOf(first ? automaton_->start() : cursor.state, first && trie_->drops_leading_space());
+}
+
 Matcher::Counters Matcher::counters() const {
   const std::lock_guard lock(mutex_);
   Counters counters = counters_;

@@ -42,12 +42,12 @@ struct StepRequest {
 // Where few tokens are left, only those are allowed after which the text can
 // still be ended in time, by one token per byte at worst.
 //
-// Thread safety: all methods from any thread; one at a time gets ahead.
+// Thread safety: all methods from any thread; they wait for one another.
 class Matcher final {
  public:
   struct Limits {
     Automaton::Limits automaton = {};
-    size_t bytes = 16 << 20;      // of states and masks; beyond, they are forgotten
+    size_t bytes = 8 << 20;       // of states and masks; beyond, they are forgotten
     uint32_t new_states = 20000;  // that a mask may need
   };
 
@@ -61,6 +61,9 @@ class Matcher final {
   // INVALID_ARGUMENT: the outputs do not match. RESOURCE_EXHAUSTED: too many
   // alternatives.
   absl::Status FillMask(const StepRequest& request, Cursor* cursor, TokenMask* mask);
+
+  // Makes the mask that FillMask will need, ahead of time.
+  void Prepare(const Cursor& cursor);
 
   struct Standing {
     bool may_end = false;  // the text matches as it is

@@ -81,7 +81,11 @@ absl::StatusOr<BeamRow> ExpandBeam(std::span<const float> logits, uint32_t usabl
     values = scratch.edited;
   }
   if (!chain.Start(values)) return NotFinite();
-  if (chain.max() == kBanned) return absl::InternalError("every token is banned");
+  if (chain.max() == kBanned) {
+    // With a constraint this beam cannot go on; others may.
+    if (!position.allowed.empty()) return row;
+    return absl::InternalError("every token is banned");
+  }
   count = std::min(count, values.size());
   chain.KeepTopK(count);
   for (const KeptToken& kept : chain.Kept(count)) {
@@ -123,7 +127,8 @@ bool BeamSearch::IsDone() const {
   return Score(live_.front().sum, longest ? most_tokens_ : length_) <= finished_.back().score;
 }
 
-std::vector<uint32_t> BeamSearch::Advance(std::span<const BeamRow> rows) {
+std::vector<uint32_t> BeamSearch::Advance(std::span<const BeamRow> rows,
+                                          const Completes& completes) {
   std::vector<Ranked> all;
   for (uint32_t i = 0; i < rows.size(); ++i) {
     for (const BeamCandidate& candidate : rows[i].candidates) {
@@ -136,7 +141,8 @@ std::vector<uint32_t> BeamSearch::Advance(std::span<const BeamRow> rows) {
   std::vector<uint32_t> parents;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const auto& [sum, parent, candidate] = all[rank];
-    const bool ends = Ends(candidate->token);
+    if (rank >= params_.width && next.size() >= params_.width) break;
+    const bool ends = Ends(candidate->token) || (completes && completes(parent, candidate->token));
     if (ends ? rank >= params_.width : next.size() >= params_.width) continue;
     Beam beam = live_[parent];
     beam.tokens.push_back(candidate->token);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -75,9 +76,13 @@ class BeamSearch final {
   // REQUIRES: valid params, most_tokens >= 1.
   BeamSearch(const BeamParams& params, std::vector<TokenId> end_tokens, uint32_t most_tokens);
 
+  // Whether a candidate of a live beam ends it though it is no end token.
+  using Completes = std::function<bool(uint32_t beam, TokenId token)>;
+
   // One step: rows[i] is of live()[i]. Returns for each beam that is live now
-  // which of those before it goes on from. REQUIRES: !done().
-  std::vector<uint32_t> Advance(std::span<const BeamRow> rows);
+  // which of those before it goes on from. `completes` may be empty: none does.
+  // REQUIRES: !done().
+  std::vector<uint32_t> Advance(std::span<const BeamRow> rows, const Completes& completes = {});
 
   bool done() const { return done_; }
   // At first one beam without tokens.

@@ -33,6 +33,7 @@ constexpr Step kSteps[] = {
     {"logit bias", Take<&Params::logit_bias>},
     {"bad words", Take<&Params::bad_sequences>},
     {"min tokens", Take<&Params::min_tokens>},
+    {"constraint", nullptr},  // of the position
     {"temperature", Take<&Params::temperature>},
     {"top-k", Take<&Params::top_k>},
     {"top-p", Take<&Params::top_p>},
@@ -73,20 +74,28 @@ absl::StatusOr<std::vector<StepDistribution>> ExplainSampling(std::span<const fl
   const auto usable = logits.first(std::min<size_t>(usable_vocabulary, logits.size()));
   Params so_far;
   so_far.temperature = 1;
+  Position place = position;
+  place.allowed = {};
   std::vector<StepDistribution> steps;
-  BATON_ASSIGN_OR_RETURN(steps.emplace_back(), Describe("model", usable, position, so_far, limit));
+  BATON_ASSIGN_OR_RETURN(steps.emplace_back(), Describe("model", usable, place, so_far, limit));
   for (const Step& step : kSteps) {
+    if (step.take == nullptr) {
+      place.allowed = position.allowed;
+      if (place.allowed.empty()) continue;
+      BATON_ASSIGN_OR_RETURN(steps.emplace_back(),
+                             Describe(step.name, usable, place, so_far, limit));
+      continue;
+    }
     const bool greedy =
         step.take == Take<&Params::temperature> && params.temperature < kGreedyBelow;
     if (greedy) {  // the best token alone, whatever the other steps would keep
       so_far.top_k = 1;
       BATON_ASSIGN_OR_RETURN(steps.emplace_back(),
-                             Describe("greedy", usable, position, so_far, limit));
+                             Describe("greedy", usable, place, so_far, limit));
       break;
     }
     if (!step.take(params, so_far)) continue;
-    BATON_ASSIGN_OR_RETURN(steps.emplace_back(),
-                           Describe(step.name, usable, position, so_far, limit));
+    BATON_ASSIGN_OR_RETURN(steps.emplace_back(), Describe(step.name, usable, place, so_far, limit));
   }
   return steps;
 }

@@ -50,11 +50,24 @@ void BanSequences(const Params& params, const Position& position, std::span<floa
   }
 }
 
+void BanOthers(std::span<const uint64_t> allowed, std::span<float> logits) {
+  constexpr size_t kWord = 64;
+  for (size_t begin = 0; begin < logits.size(); begin += kWord) {
+    const uint64_t word = begin / kWord < allowed.size() ? allowed[begin / kWord] : 0;
+    const std::span<float> part = logits.subspan(begin, std::min(kWord, logits.size() - begin));
+    if (word == 0) {
+      std::fill(part.begin(), part.end(), kBanned);
+    } else if (word != ~uint64_t{0}) {
+      for (size_t i = 0; i < part.size(); ++i) part[i] = (word >> i & 1) != 0 ? part[i] : kBanned;
+    }
+  }
+}
+
 }  // namespace
 
 bool EditsLogits(const Params& params, const Position& position) {
   return params.penalizes() || !params.logit_bias.empty() || !params.bad_sequences.empty() ||
-         position.output_index < params.min_tokens;
+         position.output_index < params.min_tokens || !position.allowed.empty();
 }
 
 bool EditLogits(const Params& params, const Position& position, std::span<float> logits) {
@@ -70,6 +83,7 @@ bool EditLogits(const Params& params, const Position& position, std::span<float>
       if (token < logits.size()) logits[token] = kBanned;
     }
   }
+  if (!position.allowed.empty()) BanOthers(position.allowed, logits);
   return true;
 }
 

@@ -21,6 +21,9 @@ struct Position {
   uint32_t choice = 0;  // tells apart the answers of one request
   // Not chosen while the output is shorter than min_tokens.
   std::span<const TokenId> end_tokens = {};
+  // Tokens that a constraint allows: bit i of word i / 64 is token i, and those
+  // beyond are not allowed. Empty: all are.
+  std::span<const uint64_t> allowed = {};
   // Of `tokens`, kept up to date by the caller; null: counted here.
   const TokenHistory* history = nullptr;
 
@@ -43,7 +46,8 @@ bool EditsLogits(const Params& params, const Position& position);
 //   bias: added;
 //   bad sequences: the last token of one whose others stand at the end of
 //     `tokens` is banned;
-//   min tokens: end tokens are banned.
+//   min tokens: end tokens are banned;
+//   constraint: what it does not allow is banned.
 // Tokens outside of `logits` are passed over. False, with `logits` undefined,
 // when a logit that is to be changed is NaN or infinite.
 bool EditLogits(const Params& params, const Position& position, std::span<float> logits);

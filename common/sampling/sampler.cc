@@ -29,6 +29,13 @@ absl::Status NotFinite() {
   return absl::InternalError("the model gave a logit that is NaN or infinite");
 }
 
+absl::Status EveryTokenBanned(const Position& position) {
+  if (position.allowed.empty()) return absl::InternalError("every token is banned");
+  return absl::FailedPreconditionError(
+      "no token can follow: the constraint allows none of the vocabulary's, or none that bad "
+      "words and min_tokens leave");
+}
+
 // The row after the steps that change logits, ready for the others.
 absl::Status StartChain(std::span<const float> usable, const Position& position,
                         const Params& params, Scratch& scratch) {
@@ -39,7 +46,7 @@ absl::Status StartChain(std::span<const float> usable, const Position& position,
     row = scratch.edited;
   }
   if (!scratch.chain.Start(row)) return NotFinite();
-  if (scratch.chain.max() == kBanned) return absl::InternalError("every token is banned");
+  if (scratch.chain.max() == kBanned) return EveryTokenBanned(position);
   return absl::OkStatus();
 }
 

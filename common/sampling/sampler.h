@@ -27,7 +27,7 @@ double CounterUniform(uint64_t seed, uint32_t choice, uint32_t output_index);
 // is greedy: the best token after the edits. `logits` [vocabulary] is read
 // only. Log-probabilities are of the unmodified logits.
 // INTERNAL when a usable logit is NaN or infinite, or every token is banned;
-// nothing else fails.
+// FAILED_PRECONDITION when they are with a constraint's help. Nothing else fails.
 // A pure function: same arguments, same result, on every worker and CPU.
 absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usable_vocabulary,
                                    const Position& position, const Params& params);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/grammar/wire.h"
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sampling/wire.h"
@@ -140,6 +141,20 @@ absl::StatusOr<kv::Window> WindowFrom(const v1::Assign& assign, const AssignLimi
   return window;
 }
 
+// Null: there is none.
+absl::StatusOr<std::shared_ptr<grammar::Matcher>> ConstraintFrom(const v1::Assign& assign,
+                                                                 const AssignLimits& limits) {
+  if (!assign.has_constraint()) return nullptr;
+  if (limits.constraints == nullptr) {
+    return rpc::BadField("constraint", "is set; this worker's model has no tokenizer");
+  }
+  const auto source = grammar::SourceFromWire(assign.constraint());
+  if (!source.ok()) return rpc::BadField("constraint", std::string(source.status().message()));
+  auto matcher = limits.constraints->Get(*source);
+  if (!matcher.ok()) return rpc::BadField("constraint", std::string(matcher.status().message()));
+  return matcher;
+}
+
 absl::Status CheckHandoff(const v1::Assign& assign) {
   if (assign.role() == v1::Assign::ROLE_WHOLE) return absl::OkStatus();
   if (assign.handoff_key().size() != kHandoffKeyBytes) {
@@ -184,6 +199,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   BATON_ASSIGN_OR_RETURN(spec.sampling, ParamsFrom(assign));
   BATON_RETURN_IF_ERROR(SetDecoding(assign, spec));
   BATON_ASSIGN_OR_RETURN(spec.window, WindowFrom(assign, limits));
+  BATON_ASSIGN_OR_RETURN(spec.constraint, ConstraintFrom(assign, limits));
   spec.request_id = assign.request_id();
   spec.prompt.assign(assign.prompt_ids().begin(), assign.prompt_ids().end());
   spec.max_tokens = assign.max_tokens();

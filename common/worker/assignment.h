@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/worker.pb.h"
 #include "common/engine/engine.h"
+#include "common/grammar/caches.h"
 #include "common/worker/options.h"
 
 namespace baton::worker {
@@ -21,6 +22,8 @@ struct AssignLimits {
   uint32_t context_tokens = 0;
   bool windows = true;        // sequences with a window are taken
   uint32_t draft_tokens = 0;  // of sequences that do not say how many
+  // Null: sequences with a constraint are refused. Outlives all use.
+  grammar::MatcherCache* constraints = nullptr;
 };
 
 // INVALID_ARGUMENT names the field, its limit and the value. `owner` is the

@@ -61,4 +61,14 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
   return model::LoadModel(*checkpoint, load);
 }
 
+absl::StatusOr<std::shared_ptr<const grammar::TokenTrie>> LoadVocabulary(const Options& options) {
+  if (options.model == "fake") {
+    return absl::FailedPreconditionError("the fake model has no tokenizer");
+  }
+  BATON_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::OpenCheckpoint(options.model));
+  BATON_ASSIGN_OR_RETURN(const auto tokenizer, checkpoint->LoadTokenizer());
+  if (tokenizer == nullptr) return absl::FailedPreconditionError("the model has no tokenizer");
+  return grammar::TokenTrie::Of(*tokenizer);
+}
+
 }  // namespace baton::worker

@@ -78,6 +78,7 @@ class Worker final {
   std::unique_ptr<Profile> profile_;  // null: none
   std::unique_ptr<rpc::Server> server_;
   prefix::Journal journal_;  // of the engine's prefix cache
+  std::unique_ptr<grammar::MatcherCache> constraints_;
   std::unique_ptr<RouterLinks> links_;
   std::unique_ptr<ProfiledListener> profiled_;  // null without a profile
   std::unique_ptr<engine::Engine> engine_;
@@ -94,6 +95,9 @@ absl::Status Worker::Start() {
         Profile::Create(ProfilePath(options_),
                         absl::StrCat(std::string(RoleName(options_.role)), " worker ", getpid())));
   }
+  // The vocabulary is read while the model is.
+  constraints_ =
+      std::make_unique<grammar::MatcherCache>([this] { return LoadVocabulary(options_); });
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<model::Model> model,
                          MakeModel(options_, profile_ == nullptr ? nullptr : profile_->parts()));
   labels_ = {{"role", std::string(RoleName(options_.role))}, {"model", model->info().name}};
@@ -184,7 +188,8 @@ absl::Status Worker::StartLinks() {
                             .vocabulary_size = info.vocabulary_size,
                             .context_tokens = info.context_tokens,
                             .windows = TakesWindows(),
-                            .draft_tokens = options_.draft_tokens};
+                            .draft_tokens = options_.draft_tokens,
+                            .constraints = constraints_.get()};
   return links_->Start(engine_.get(), options_.routers, options_.tls, limits, MakeHello(),
                        [this](int attached) {
                          attached_ = attached;

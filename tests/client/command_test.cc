@@ -68,6 +68,29 @@ TEST(Command, GenerateSendsWhatTheFlagsSay) {
   EXPECT_EQ(sent.path(), v1::PATH_SPLIT);
 }
 
+TEST(Command, GenerateSendsConstraints) {
+  ScriptedRouter router(Answer);
+  ChildProcess schema = Baton(
+      {"generate", "--prompt", "p", "--json-schema", "-", "--quiet", "--router", router.address()});
+  schema.Type(R"({"type":"integer"})");
+  schema.CloseInput();
+  EXPECT_EQ(schema.Wait(), 0);
+  EXPECT_EQ(router.last_generate.constraint().json_schema(), R"({"type":"integer"})");
+  EXPECT_FALSE(router.last_generate.constraint().has_regex());
+
+  ChildProcess others =
+      Baton({"generate", "--prompt", "p", "--regex", "a|b", "--choices", "yes", "--choices", "no",
+             "--json-mode", "value", "--quiet", "--router", router.address()});
+  EXPECT_EQ(others.Wait(), 0);
+  EXPECT_EQ(router.last_generate.constraint().regex(), "a|b");
+  EXPECT_THAT(router.last_generate.constraint().choices(), ::testing::ElementsAre("yes", "no"));
+  EXPECT_EQ(router.last_generate.constraint().json(), v1::Constraint::JSON_TEXT_VALUE);
+
+  ChildProcess none = Baton({"generate", "--prompt", "p", "--quiet", "--router", router.address()});
+  EXPECT_EQ(none.Wait(), 0);
+  EXPECT_FALSE(router.last_generate.has_constraint());
+}
+
 TEST(Command, GenerateReadsPromptAndConversationFromStandardInput) {
   ScriptedRouter router(Answer);
   ChildProcess prompt = Baton({"generate", "--prompt", "-", "--router", router.address()});

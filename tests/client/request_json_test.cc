@@ -90,6 +90,28 @@ TEST(RequestJson, LineOverridesFlagsAndKeepsTheRest) {
   EXPECT_THAT(request.stop, ElementsAre("x"));
 }
 
+TEST(RequestJson, ConstraintsKeepTheOrderOfTheirSchema) {
+  Request request;
+  ASSERT_TRUE(
+      ApplyRequestJson(
+          R"({"prompt":"p","constraint":{"json_schema":{"type":"object","properties":{"z":{},"a":{}}}}})",
+          &request)
+          .ok());
+  EXPECT_EQ(request.constraint->json_schema, R"({"type":"object","properties":{"z":{},"a":{}}})");
+  ASSERT_TRUE(ApplyRequestJson(R"({"constraint":{"choices":["yes","no"]}})", &request).ok());
+  EXPECT_THAT(request.constraint->choices, ElementsAre("yes", "no"));
+  EXPECT_FALSE(request.constraint->json_schema.has_value());
+  ASSERT_TRUE(ApplyRequestJson(R"({"constraint":{"json_schema":"true"}})", &request).ok());
+  EXPECT_EQ(request.constraint->json_schema, "true");
+  ASSERT_TRUE(ApplyRequestJson(R"({"constraint":{"regex":"a+"}})", &request).ok());
+  EXPECT_EQ(request.constraint->regex, "a+");
+  ASSERT_TRUE(ApplyRequestJson(R"({"constraint":{"json":"object"}})", &request).ok());
+  EXPECT_EQ(request.constraint->json, "object");
+  EXPECT_THAT(Problem(R"({"constraint":{"schema":1}})"), HasSubstr("unknown key \"schema\""));
+  EXPECT_THAT(Problem(R"({"constraint":"a"})"), HasSubstr("constraint must be an object"));
+  EXPECT_THAT(Problem(R"({"constraint":{"choices":[1]}})"), HasSubstr("a list of strings"));
+}
+
 TEST(RequestJson, UnknownKeyIsNamedWithTheNearestKnown) {
   EXPECT_EQ(Problem(R"({"prompt":"a","max_token":3})"),
             "unknown key \"max_token\"; did you mean \"max_tokens\"?");

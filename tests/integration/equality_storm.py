@@ -109,6 +109,16 @@ def draw_sampling(chance):
     return sampling
 
 
+CONSTRAINTS = (
+    {"json": "object"}, {"json": "value"}, {"regex": "(?:[a-z]{1,9}[ ,.]){3,300}"}, {"choices": ["yes", "no", "maybe 中"]},
+    {"json_schema": {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 60}},
+    {"json_schema": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#"}}, "required": ["a"]}})
+
+
+def draw_constraint(chance):
+    return {"constraint": chance.choice(CONSTRAINTS)} if chance.random() < 0.2 else {}
+
+
 def draw_beam(chance):
     return {"beams": chance.randint(2, 5), "length_penalty": chance.choice((-1, 0, 0.5, 1, 2)),
             "early_stopping": chance.choice(("heuristic", "always", "never"))}
@@ -152,8 +162,9 @@ def finish(chance, model, prompt):
     if chance.random() < 0.2:
         window = {"window": BLOCK * chance.choice((1, 2, 4)), "window_sinks": BLOCK * chance.choice((0, 1))}
     logprobs = {"logprobs": chance.randint(0, 5)} if chance.random() < 0.2 else {}
-    return {"prompt_ids": prompt, "max_tokens": tokens, "ignore_eos": chance.random() < 0.8, **window, **logprobs,
-            **draw_sampling(chance), **draw_strategy(chance, tokens, window)}
+    constraint = draw_constraint(chance)
+    return {"prompt_ids": prompt, "max_tokens": tokens, "ignore_eos": not constraint and chance.random() < 0.8,
+            **window, **logprobs, **constraint, **draw_sampling(chance), **draw_strategy(chance, tokens, window)}
 
 
 def draw_requests(chance, model, count):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/validation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -119,8 +120,37 @@ INSTANTIATE_TEST_SUITE_P(
                 "sampling.logit_bias[512]", "the vocabulary has 512 tokens"},
         Refused{"bias_nan", [](R& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = kNan; },
                 "sampling.logit_bias[5]", "nan"},
-        Refused{"constraint", [](R& r) { r.mutable_constraint()->set_regex("a"); }, "constraint",
-                "is not supported"},
+        Refused{"constraint_empty", [](R& r) { r.mutable_constraint(); }, "constraint",
+                "is empty; exactly one of json, json_schema, regex and choices"},
+        Refused{"constraint_two",
+                [](R& r) {
+                  r.mutable_constraint()->set_regex("a");
+                  r.mutable_constraint()->set_json_schema("{}");
+                },
+                "constraint", "has json_schema and regex set"},
+        Refused{"constraint_schema",
+                [](R& r) { r.mutable_constraint()->set_json_schema(R"({"items":{"not":{}}})"); },
+                "constraint.json_schema", "keyword \"not\" at #/items is not supported"},
+        Refused{"constraint_bomb",
+                [](R& r) { r.mutable_constraint()->set_json_schema(R"({"$ref":"#"})"); },
+                "constraint.json_schema", "refers to itself"},
+        Refused{"constraint_regex", [](R& r) { r.mutable_constraint()->set_regex("a(?=b)"); },
+                "constraint.regex", "lookahead (?=...) at byte 1 is not supported"},
+        Refused{"constraint_choice", [](R& r) { r.mutable_constraint()->add_choices(""); },
+                "constraint.choices", "text 0 has 0 bytes"},
+        Refused{"constraint_ignore_eos",
+                [](R& r) {
+                  r.mutable_constraint()->set_regex("a");
+                  r.mutable_stop()->set_ignore_eos(true);
+                },
+                "constraint.regex", "is set together with stop.ignore_eos"},
+        Refused{"constraint_max_tokens",
+                [](R& r) {
+                  r.mutable_constraint()->set_regex("a{100}");
+                  r.mutable_stop()->set_max_tokens(3);
+                },
+                "stop.max_tokens",
+                "is 3; the shortest answer that constraint.regex allows has 100 bytes"},
         Refused{"bad_word", [](R& r) { r.mutable_sampling()->add_bad_words(""); },
                 "sampling.bad_words[0]", "has 0 bytes"},
         Refused{"bad_sequence", [](R& r) { r.mutable_sampling()->add_bad_token_sequences(); },
@@ -367,6 +397,19 @@ TEST(Validate, BadWordsBecomeTheTokensTheyMayBeMadeOf) {
   ASSERT_EQ(valid->sampling.bad_token_sequences_size(), 2);  // "no" and " no"
   EXPECT_EQ(valid->sampling.bad_token_sequences(0).ids_size(), 3);
   EXPECT_EQ(valid->sampling.bad_token_sequences(1).ids_size(), 2);
+}
+
+TEST(Validate, ConstraintsAreHandedOnAndNeedATokenizer) {
+  v1::GenerateRequest request;
+  request.mutable_prompt_ids()->add_ids(5);
+  request.mutable_constraint()->set_json_schema(R"({"type":"integer"})");
+  const auto valid = Validate(request, *MakeTextModel());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->constraint->json_schema(), R"({"type":"integer"})");
+  EXPECT_EQ(valid->constraint_bytes, 1u);
+  const auto refused = Validate(request, *MakeIdsModel());
+  EXPECT_EQ(rpc::FieldOf(refused.status()), "constraint.json_schema");
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("needs a tokenizer"));
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ TEST(ChainOrder, TemperatureComesBeforeTopP) {
   EXPECT_THAT(KeptIds({0.5, 0.3, 0.2}, {.temperature = 10, .top_p = 0.75f}), ElementsAre(0, 1, 2));
 }
 
+TEST(ChainOrder, TheConstraintComesBeforeTopK) {
+  const std::vector<uint64_t> allowed = {0b110};
+  EXPECT_THAT(KeptIds({0.5, 0.3, 0.2}, {.temperature = 1, .top_k = 1}, {.allowed = allowed}),
+              ElementsAre(1));
+}
+
 TEST(ChainOrder, TopKComesBeforeTopP) {
   // Of the best two, 0.5 / 0.8 = 0.625 is the first's: enough for 0.6, though
   // it is less than 0.6 of all.

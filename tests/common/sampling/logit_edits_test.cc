@@ -65,6 +65,22 @@ TEST(LogitEdits, EndTokensAreBannedUntilMinTokens) {
               ElementsAre(1, 101, 1, 1));
 }
 
+TEST(LogitEdits, AConstraintBansWhatItDoesNotAllow) {
+  const std::vector<uint64_t> allowed = {~uint64_t{0}, 0, uint64_t{1} << 2};
+  std::vector<float> logits(200, 1.0f);
+  ASSERT_TRUE(EditLogits({}, {.allowed = allowed}, logits));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    EXPECT_EQ(logits[i], i < 64 || i == 130 ? 1.0f : kBanned) << i;
+  }
+}
+
+TEST(LogitEdits, AConstraintComesAfterBiasAndLeavesNoBannedToken) {
+  const std::vector<uint64_t> allowed = {0b0110};
+  const Params params{.logit_bias = {{0, 100.0f}, {1, 2.0f}}, .bad_sequences = {{2}}};
+  EXPECT_THAT(Edit({1, 1, 1, 1}, params, {.allowed = allowed}),
+              ElementsAre(kBanned, 3, kBanned, kBanned));
+}
+
 TEST(LogitEdits, ResultsStayFiniteAndBadInputIsFound) {
   constexpr float kMax = std::numeric_limits<float>::max();
   const std::vector<TokenId> tokens = {0, 1};

@@ -80,6 +80,27 @@ TEST(SpecFromAssign, WindowIsRefusedByWorkersThatTakeNone) {
   EXPECT_THAT(std::string(spec.status().message()), ::testing::HasSubstr("is 64; this worker"));
 }
 
+TEST(SpecFromAssign, ConstraintsAreCompiledOnceAndCheckedAgain) {
+  const auto load = []() -> grammar::MatcherCache::Vocabulary {
+    const std::vector<grammar::TokenTrie::Token> tokens{{"a", false}, {"b", false}};
+    return std::make_shared<const grammar::TokenTrie>(tokens, false);
+  };
+  grammar::MatcherCache cache(load);
+  AssignLimits limits = kPrefill;
+  v1::Assign assign = GoodAssign();
+  assign.mutable_constraint()->set_regex("a+");
+  const auto none = SpecFromAssign(assign, 1, limits, absl::Now());
+  EXPECT_THAT(std::string(none.status().message()), ::testing::HasSubstr("has no tokenizer"));
+  limits.constraints = &cache;
+  const auto first = SpecFromAssign(assign, 1, limits, absl::Now());
+  const auto second = SpecFromAssign(assign, 1, limits, absl::Now());
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(first->constraint, nullptr);
+  EXPECT_EQ(first->constraint, second->constraint);
+  assign.mutable_constraint()->set_regex("a(");
+  EXPECT_EQ(rpc::FieldOf(SpecFromAssign(assign, 1, limits, absl::Now()).status()), "constraint");
+}
+
 TEST(SpecFromAssign, AbsentDeadlineIsNone) {
   v1::Assign assign = GoodAssign();
   for (const uint64_t none : {uint64_t{0}, std::numeric_limits<uint64_t>::max()}) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags for what an answer's text must be.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "baton/client.h"
+#include "common/config/command_line.h"
+
+namespace baton::cli {
+
+class ConstraintFlags {
+ public:
+  void Register(config::CommandLine& line);
+  // Reads the schema's file. Sets request->constraint where a flag was given;
+  // whether several go together is the router's to say.
+  absl::Status Apply(Request* request) const;
+
+ private:
+  std::string json_mode_ = "off";
+  std::optional<std::string> schema_file_, regex_;
+  std::vector<std::string> choices_;
+};
+
+}  // namespace baton::cli
