@@ -136,7 +136,7 @@ FinishReason Engine::Impl::FinishOf(const Sequence& sequence, const Branch& bran
   if (AreComplete(sequence, written, branch.cursor)) return FinishReason::kStop;
   const PhaseSpec& phase = sequence.phase_of(branch);
   const uint32_t outputs = sequence.outputs(branch);
-  const bool last = branch.phase + 1 == sequence.spec.phases.size();
+  const bool last = sequence.in_last_phase(branch);
   const bool phase_ends =
       last && phase.max_tokens > 0 && outputs - branch.phase_begin >= phase.max_tokens;
   return outputs >= sequence.spec.max_tokens || phase_ends ? FinishReason::kLength
@@ -144,14 +144,18 @@ FinishReason Engine::Impl::FinishOf(const Sequence& sequence, const Branch& bran
 }
 
 void Engine::Impl::EnterPhase(Sequence& sequence, Branch& branch) {
-  if (branch.phase + 1 == sequence.spec.phases.size()) return;
+  if (sequence.in_last_phase(branch)) return;
   const PhaseSpec& phase = sequence.phase_of(branch);
   const uint32_t outputs = sequence.outputs(branch);
   const bool over = std::find(phase.until_tokens.begin(), phase.until_tokens.end(),
                               branch.tokens.back()) != phase.until_tokens.end();
   if (!over && (phase.max_tokens == 0 || outputs - branch.phase_begin < phase.max_tokens)) return;
+  NextPhase(sequence, branch);
+}
+
+void Engine::Impl::NextPhase(Sequence& sequence, Branch& branch) {
   ++branch.phase;
-  branch.phase_begin = outputs;
+  branch.phase_begin = sequence.outputs(branch);
   if (sequence.phase_of(branch).beam) StartSearch(sequence, branch);
 }
 

@@ -16,7 +16,7 @@ absl::StatusOr<std::span<const uint64_t>> Engine::Impl::AllowedTokens(const Sequ
   const uint32_t outputs = sequence.outputs(branch);
   uint32_t left = spec.max_tokens - outputs;
   const PhaseSpec& phase = sequence.phase_of(branch);
-  if (branch.phase + 1 == spec.phases.size() && phase.max_tokens > 0) {
+  if (sequence.in_last_phase(branch) && phase.max_tokens > 0) {
     left = std::min(left, phase.max_tokens - (outputs - branch.phase_begin));
   }
   const grammar::StepRequest request{

@@ -218,6 +218,8 @@ class Engine::Impl final {
   FinishReason FinishOf(const Sequence& sequence, const Branch& branch);
   // The branch has a new token: goes on to its next phase where one ends.
   void EnterPhase(Sequence& sequence, Branch& branch);
+  // The branch goes on in the phase behind its own.
+  void NextPhase(Sequence& sequence, Branch& branch);
   void EndBranch(Sequence& sequence, Branch& branch, FinishReason reason);
   void DropCancelled(Sequence& sequence);
   // After a step, or a change between steps: forgets branches that have ended,

@@ -124,8 +124,7 @@ void Engine::Impl::DropKv(Sequence& sequence) {
     branch.computed = branch.dropped_end = 0;
     branch.blocks.clear();
   }
-  const bool several = sequence.branches.size() > 1 || sequence.search;
-  sequence.fork_at = several ? sequence.common_tokens() : 0;
+  sequence.fork_at = sequence.several() ? sequence.common_tokens() : 0;
 }
 
 void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
@@ -147,9 +146,8 @@ void Engine::Impl::Preempt(Sequence& sequence, absl::Time now) {
 // It has its blocks: goes on where it stood, or computes its KV again.
 void Engine::Impl::Resume(Sequence& sequence) {
   sequence.preemptions.time += absl::Now() - sequence.preempted_at;
-  const bool several = sequence.branches.size() > 1 || sequence.search;
-  const bool decoding =
-      sequence.forked && sequence.fork_at == 0 && (several || sequence.trunk().remaining() == 1);
+  const bool decoding = sequence.forked && sequence.fork_at == 0 &&
+                        (sequence.several() || sequence.trunk().remaining() == 1);
   sequence.state = decoding ? State::kDecoding : State::kPrompt;
   if (!decoding) return;
   DropCancelled(sequence);

@@ -99,7 +99,7 @@ void Engine::Impl::ConcludeSearch(Sequence& sequence, const StepTimes& times) {
     return;
   }
   const Branch& branch = sequence.trunk();
-  const bool last = branch.phase + 1 == sequence.spec.phases.size();
+  const bool last = sequence.in_last_phase(branch);
   const uint32_t before = branch.phase_begin;
   const auto& stops = sequence.spec.stop_tokens;
   const auto finish_of = [&](const Hypothesis& hypothesis) {
@@ -170,10 +170,7 @@ void Engine::Impl::GoOnFrom(Sequence& sequence, const Hypothesis& hypothesis) {
   sequence.branches.clear();
   sequence.branches.push_back(std::move(next));
   sequence.search.reset();
-  Branch& branch = sequence.trunk();
-  ++branch.phase;
-  branch.phase_begin = sequence.outputs(branch);
-  if (sequence.phase_of(branch).beam) StartSearch(sequence, branch);
+  NextPhase(sequence, sequence.trunk());
 }
 
 }  // namespace baton::engine

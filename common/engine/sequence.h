@@ -123,6 +123,9 @@ struct Sequence {
   const Branch& trunk() const { return branches.front(); }
 
   const PhaseSpec& phase_of(const Branch& branch) const { return spec.phases[branch.phase]; }
+  bool in_last_phase(const Branch& branch) const { return branch.phase + 1 == spec.phases.size(); }
+  // Branches that go on together, or will.
+  bool several() const { return branches.size() > 1 || search.has_value(); }
   bool dropped(const Branch& branch, uint32_t index) const {
     return index >= spec.window.sink_blocks() && index < branch.dropped_end;
   }

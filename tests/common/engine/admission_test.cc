@@ -15,12 +15,6 @@ using model::FakeOptions;
 using model::FakeReference;
 using testing::ElementsAre;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 TEST(Admission, NoMoreThanMaxSequencesRunAtOnce) {
   Recorder recorder;
   Gate gate;

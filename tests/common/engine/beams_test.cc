@@ -17,12 +17,6 @@ using model::FakeOptions;
 using sampling::BeamParams;
 using sampling::EarlyStopping;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 SequenceSpec Beams(uint64_t key, std::vector<TokenId> prompt, uint32_t max_tokens,
                    const BeamParams& beam, uint32_t choices = 1) {
   SequenceSpec spec = MakeSpec(key, std::move(prompt), max_tokens);

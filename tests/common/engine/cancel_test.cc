@@ -13,12 +13,6 @@ using absl::StatusCode;
 using model::FakeOptions;
 using model::FakeReference;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 const absl::Status kLeft = absl::CancelledError("the client left");
 
 void ExpectCancelled(Recorder& recorder, SequenceRef ref) {

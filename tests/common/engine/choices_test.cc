@@ -16,12 +16,6 @@ namespace {
 
 using model::FakeOptions;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 SequenceSpec Sampled(uint64_t key, std::vector<TokenId> prompt, uint32_t max_tokens,
                      uint32_t choices) {
   SequenceSpec spec = MakeSpec(key, std::move(prompt), max_tokens);

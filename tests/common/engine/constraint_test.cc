@@ -70,14 +70,9 @@ class Constraints : public testing::Test {
       state = automaton.Next(state, static_cast<uint8_t>(byte));
     return automaton.Accepts(state);
   }
-  static Options Pool(uint32_t blocks) {
-    Options options;
-    options.kv_blocks = blocks;
-    return options;
-  }
   Heard Run(const SequenceSpec& spec, uint32_t blocks = 64) {
     Recorder recorder;
-    const auto engine = MakeEngine(fake_, Pool(blocks), &recorder);
+    const auto engine = MakeEngine(fake_, PoolOf(blocks), &recorder);
     engine->Submit(spec);
     EXPECT_TRUE(recorder.WaitForEnd(spec.ref));
     ExpectIdle(*engine);
@@ -110,9 +105,9 @@ TEST_F(Constraints, GreedyAnswersAndPenaltiesMatchToo) {
 }
 
 TEST_F(Constraints, SplitAndInCompanyTheyAreTheSameAsAlone) {
-  Pair pair(fake_, Pool(64), Pool(64));
+  Pair pair(fake_, PoolOf(64), PoolOf(64));
   Recorder together_heard;
-  const auto together = MakeEngine(fake_, Pool(256), &together_heard);
+  const auto together = MakeEngine(fake_, PoolOf(256), &together_heard);
   for (uint64_t key = 1; key <= 24; ++key) {
     pair.Submit(Spec(key));
     together->Submit(Spec(key));
@@ -132,7 +127,7 @@ TEST_F(Constraints, SplitAndInCompanyTheyAreTheSameAsAlone) {
 TEST_F(Constraints, PutAsideTheyGoOnAsBefore) {
   for (const uint64_t swap_bytes : {uint64_t{0}, uint64_t{64} << 20}) {
     Recorder recorder;
-    Options options = Pool(6);
+    Options options = PoolOf(6);
     options.swap_bytes = swap_bytes;
     const auto engine = MakeEngine(fake_, options, &recorder);
     for (uint64_t key = 1; key <= 8; ++key) engine->Submit(Spec(key, 100));
@@ -154,7 +149,7 @@ TEST_F(Constraints, ACompleteTextNeedsNoEndToken) {
   EXPECT_EQ(heard.tokens, std::vector<TokenId>{kFirstByte + 'x'});
   EXPECT_EQ(heard.end.reason, FinishReason::kStop);
   // The prefill worker hands nothing over then.
-  Pair pair(fake_, Pool(16), Pool(16));
+  Pair pair(fake_, PoolOf(16), PoolOf(16));
   pair.Submit(spec);
   ASSERT_TRUE(pair.WaitForEnd(spec.ref));
   EXPECT_EQ(pair.Tokens(spec.ref), heard.tokens);
@@ -189,9 +184,9 @@ TEST_F(Constraints, LogprobsAreOfTheModelsOwnDistribution) {
 
 // Several answers, beams, and parts with strategies of their own.
 TEST_F(Constraints, HoldForEveryStrategy) {
-  Pair pair(fake_, Pool(256), Pool(256));
+  Pair pair(fake_, PoolOf(256), PoolOf(256));
   Recorder heard;
-  const auto engine = MakeEngine(fake_, Pool(256), &heard);
+  const auto engine = MakeEngine(fake_, PoolOf(256), &heard);
   for (uint64_t key = 1; key <= 24; ++key) {
     SequenceSpec spec = Spec(key, 70);
     if (key % 4 == 0) spec.choices = 3;

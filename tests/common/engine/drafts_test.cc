@@ -12,12 +12,6 @@ namespace {
 
 using model::FakeOptions;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 // So few tokens that runs of two come again all the time.
 FakeOptions SmallVocabulary() {
   FakeOptions fake;

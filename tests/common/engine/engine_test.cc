@@ -18,12 +18,6 @@ using model::FakeReference;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 // Submits, waits, and returns what was heard.
 Heard RunAlone(Engine& engine, Recorder& recorder, const SequenceSpec& spec) {
   engine.Submit(spec);

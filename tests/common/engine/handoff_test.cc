@@ -14,12 +14,6 @@ namespace {
 using absl::StatusCode;
 using testing::HasSubstr;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 // A decode engine whose hand-offs are played by the test.
 class LandingTest : public testing::Test {
  protected:

@@ -352,6 +352,12 @@ class GatedModel final : public model::Model {
 
 }  // namespace
 
+Options PoolOf(uint32_t blocks) {
+  Options options;
+  options.kv_blocks = blocks;
+  return options;
+}
+
 std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& options, const Options& engine_options,
                                    Listener* listener, HandoffSender* sender, Gate* gate) {
   auto fake = model::MakeFakeModel(options);

@@ -165,6 +165,9 @@ class Gate final {
   bool step_waits_ = false;
 };
 
+// With a pool of so many blocks; all else as it is by default.
+Options PoolOf(uint32_t blocks);
+
 // `gate`, when given, must outlive the engine.
 std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& model, const Options& options,
                                    Listener* listener, HandoffSender* sender = nullptr,

@@ -14,12 +14,6 @@ namespace {
 using absl::StatusCode;
 using testing::HasSubstr;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 class EngineLimits : public testing::Test {
  protected:
   void Start(const model::FakeOptions& fake, const Options& options) {

@@ -12,12 +12,6 @@ namespace {
 using model::FakeOptions;
 using model::FakeReference;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 TEST(Split, GreedyTokensEqualTheReferenceAtEveryPromptLength) {
   const FakeOptions fake;
   Options prefill = PoolOf(64);

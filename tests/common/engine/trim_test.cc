@@ -15,12 +15,6 @@ using model::FakeReference;
 
 constexpr uint32_t kStreams = 32;
 
-Options PoolOf(uint32_t blocks) {
-  Options options;
-  options.kv_blocks = blocks;
-  return options;
-}
-
 class Trim : public testing::Test {
  protected:
   // Trims to one size and another until all have ended.
