@@ -17,19 +17,17 @@ if(BATON_SANITIZE)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
 
-# Unoptimized, most of a library's build time is the compiler's work on the
-# headers of gRPC, Protobuf and Abseil: under sanitizers they are read once.
-if(BATON_SANITIZE)
-  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/sanitized_headers.cc CONTENT "")
-  add_library(baton_sanitized_headers STATIC ${CMAKE_BINARY_DIR}/sanitized_headers.cc)
-  target_compile_options(baton_sanitized_headers PRIVATE -fPIC)
-  target_link_libraries(baton_sanitized_headers PRIVATE baton_build_flags)
-  set(BATON_SANITIZED_HEADERS
-    <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>
-    <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
-    <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
-  target_precompile_headers(baton_sanitized_headers PRIVATE ${BATON_SANITIZED_HEADERS})
-endif()
+# Most of a library's build time is the compiler's work on the headers of gRPC,
+# Protobuf and Abseil: they are read once.
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/common_headers.cc CONTENT "")
+add_library(baton_common_headers STATIC ${CMAKE_BINARY_DIR}/common_headers.cc)
+target_compile_options(baton_common_headers PRIVATE -fPIC)
+target_link_libraries(baton_common_headers PRIVATE baton_build_flags)
+set(BATON_COMMON_HEADERS
+  <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>
+  <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+  <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
+target_precompile_headers(baton_common_headers PRIVATE ${BATON_COMMON_HEADERS})
 
 # baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>] [HOT])
 # declares baton_<name> with the alias baton::<name>. HOT: tests spend their time
@@ -39,10 +37,10 @@ function(baton_library name)
   add_library(baton_${name} STATIC ${ARG_SOURCES})
   add_library(baton::${name} ALIAS baton_${name})
   set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  if(BATON_SANITIZE AND ARG_HOT)
+  if(ARG_HOT AND BATON_SANITIZE)
     target_compile_options(baton_${name} PRIVATE -O1)
-  elseif(BATON_SANITIZE)
-    target_precompile_headers(baton_${name} REUSE_FROM baton_sanitized_headers)
+  elseif(NOT ARG_HOT)
+    target_precompile_headers(baton_${name} REUSE_FROM baton_common_headers)
   endif()
   target_include_directories(baton_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS}

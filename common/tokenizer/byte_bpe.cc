@@ -32,7 +32,7 @@ struct ByteAlphabet {
       const int code = IsPrintableLatin1(byte) ? byte : next++;
       std::string& text = texts[byte];
       if (code < 0x80) {
-        text = {static_cast<char>(code)};
+        text.assign(1, static_cast<char>(code));
       } else {
         text = {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
       }
