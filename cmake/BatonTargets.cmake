@@ -9,25 +9,32 @@ target_include_directories(baton_build_flags INTERFACE ${PROJECT_SOURCE_DIR})
 # the same row has the same bits in every kernel variant and build type.
 target_compile_options(baton_build_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-  $<$<BOOL:${BATON_WERROR}>:-Werror> -ffp-contract=off -fno-omit-frame-pointer)
+  $<$<BOOL:${BATON_WERROR}>:-Werror> -ffp-contract=off -fno-omit-frame-pointer -pthread)
 # GCC 12 warns about its own std::string::operator+ (its bug 105651).
 target_compile_options(baton_build_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(BATON_SANITIZE)
-  target_compile_options(baton_build_flags INTERFACE -pthread -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
+  target_compile_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE} -fno-sanitize-recover=all)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
 
 # Most of a library's build time is the compiler's work on the headers of gRPC,
-# Protobuf and Abseil: they are read once.
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/common_headers.cc CONTENT "")
-add_library(baton_common_headers STATIC ${CMAKE_BINARY_DIR}/common_headers.cc)
-target_compile_options(baton_common_headers PRIVATE -fPIC)
-target_link_libraries(baton_common_headers PRIVATE baton_build_flags)
+# Protobuf and Abseil: they are read once per set of flags.
 set(BATON_COMMON_HEADERS
   <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>
   <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
   <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
-target_precompile_headers(baton_common_headers PRIVATE ${BATON_COMMON_HEADERS})
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/common_headers.cc CONTENT "")
+function(baton_common_headers name)
+  add_library(${name} STATIC ${CMAKE_BINARY_DIR}/common_headers.cc)
+  target_compile_options(${name} PRIVATE -fPIC ${ARGN})
+  target_link_libraries(${name} PRIVATE baton_build_flags)
+  target_precompile_headers(${name} PRIVATE ${BATON_COMMON_HEADERS})
+endfunction()
+baton_common_headers(baton_common_headers)
+if(BATON_SANITIZE)
+  set(BATON_HOT_FLAGS -O1)
+  baton_common_headers(baton_hot_headers ${BATON_HOT_FLAGS})
+endif()
 
 # baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>] [HOT])
 # declares baton_<name> with the alias baton::<name>. HOT: tests spend their time
@@ -37,10 +44,15 @@ function(baton_library name)
   add_library(baton_${name} STATIC ${ARG_SOURCES})
   add_library(baton::${name} ALIAS baton_${name})
   set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  if(ARG_HOT AND BATON_SANITIZE)
-    target_compile_options(baton_${name} PRIVATE -O1)
-  elseif(NOT ARG_HOT)
-    target_precompile_headers(baton_${name} REUSE_FROM baton_common_headers)
+  if(BATON_SANITIZE AND ARG_HOT)
+    target_compile_options(baton_${name} PRIVATE ${BATON_HOT_FLAGS})
+    set(headers baton_hot_headers)
+  else()
+    set(headers baton_common_headers)
+  endif()
+  # Kernels have flags of their own and include little.
+  if(NOT name MATCHES "^kernels")
+    target_precompile_headers(baton_${name} REUSE_FROM ${headers})
   endif()
   target_include_directories(baton_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
   target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS}
@@ -57,9 +69,9 @@ endfunction()
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
 # Labels: unit (a minute in all), integration, bench, gpu. Unit tests of some
 # folders have a second one: "core", where threads meet (also those of emulated
-# GPUs) and gRPC is not known, runs under TSan as well; "numeric", whose results the optimizer could change,
-# runs in release builds even where all tests run under ASan. A target per
-# label, such as unit_tests, builds its tests.
+# GPUs) and gRPC is not known, runs under TSan as well; "numeric", whose results
+# the optimizer could change, runs in release builds even where all tests run
+# under ASan. A target per label, such as unit_tests, builds its tests.
 set(BATON_CORE_TESTS "tests/(kernels/cuda|common/(base|cores|engine|kv|sampling|sched|transport))(/|$)")
 set(BATON_NUMERIC_TESTS "tests/(kernels|common/model|common/sampling)(/|$)")
 # Under sanitizers the build type alone says how tests are optimized.
@@ -92,7 +104,7 @@ function(baton_test name)
   # Most of a test's build time is the compiler's work on GoogleTest: read it
   # once (the flags must be the same for all), and optimize tests lightly.
   target_precompile_headers(${name} REUSE_FROM baton_test_main)
-  target_compile_options(${name} PRIVATE ${BATON_TEST_OPTIMIZATION} -pthread)
+  target_compile_options(${name} PRIVATE ${BATON_TEST_OPTIMIZATION})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set(labels ${ARG_LABEL})
   if(ARG_LABEL STREQUAL "unit")
