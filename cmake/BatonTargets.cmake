@@ -17,38 +17,45 @@ if(BATON_SANITIZE)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
 
-# Most of a library's build time is the compiler's work on the headers of gRPC,
-# Protobuf and Abseil: they are read once per set of flags.
+# Most of a file's build time is the compiler's work on the headers of gRPC,
+# Protobuf and Abseil, and on the code generated for messages: they are read once
+# per set of flags.
 set(BATON_COMMON_HEADERS
   <algorithm> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>
   <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
   <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/common_headers.cc CONTENT "")
-function(baton_common_headers name)
-  add_library(${name} STATIC ${CMAKE_BINARY_DIR}/common_headers.cc)
-  target_compile_options(${name} PRIVATE -fPIC ${ARGN})
-  target_link_libraries(${name} PRIVATE baton_build_flags)
-  target_precompile_headers(${name} PRIVATE ${BATON_COMMON_HEADERS})
+set(BATON_MESSAGE_HEADERS <baton/v1/inference.grpc.pb.h> <baton/v1/worker.grpc.pb.h>)
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_headers.cc CONTENT "")
+function(baton_precompiled_headers name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;FLAGS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${CMAKE_BINARY_DIR}/precompiled_headers.cc)
+  target_compile_options(${name} PRIVATE -fPIC ${ARG_FLAGS})
+  target_link_libraries(${name} PRIVATE baton_build_flags ${ARG_DEPS})
+  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
-baton_common_headers(baton_common_headers)
+baton_precompiled_headers(baton_common_headers HEADERS ${BATON_COMMON_HEADERS})
+baton_precompiled_headers(baton_message_headers
+  HEADERS ${BATON_COMMON_HEADERS} ${BATON_MESSAGE_HEADERS} DEPS baton_proto_worker)
 if(BATON_SANITIZE)
   set(BATON_HOT_FLAGS -O1)
-  baton_common_headers(baton_hot_headers ${BATON_HOT_FLAGS})
+  baton_precompiled_headers(baton_hot_headers HEADERS ${BATON_COMMON_HEADERS} FLAGS ${BATON_HOT_FLAGS})
 endif()
 
-# baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>] [HOT])
+# baton_library(<name> SOURCES <files> [DEPS <public>] [PRIVATE_DEPS <private>] [HOT | MESSAGES])
 # declares baton_<name> with the alias baton::<name>. HOT: tests spend their time
-# in it, so it is optimized where the others are not, under sanitizers.
+# in it, so it is optimized where the others are not, under sanitizers. MESSAGES:
+# most of its files include the generated headers of our own services.
 function(baton_library name)
-  cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "HOT;MESSAGES" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(baton_${name} STATIC ${ARG_SOURCES})
   add_library(baton::${name} ALIAS baton_${name})
   set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set(headers baton_common_headers)
   if(BATON_SANITIZE AND ARG_HOT)
     target_compile_options(baton_${name} PRIVATE ${BATON_HOT_FLAGS})
     set(headers baton_hot_headers)
-  else()
-    set(headers baton_common_headers)
+  elseif(ARG_MESSAGES)
+    set(headers baton_message_headers)
   endif()
   # Kernels have flags of their own and include little.
   if(NOT name MATCHES "^kernels")
@@ -64,6 +71,8 @@ function(baton_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags)
+  target_compile_options(${name} PRIVATE -fPIC)  # as the headers
+  target_precompile_headers(${name} REUSE_FROM baton_message_headers)
 endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])
