@@ -169,8 +169,11 @@ TEST(Drafts, StopWhereTheyDoNotPay) {
   spec.sampling.temperature = 1;
   engine->Submit(spec);
   ASSERT_TRUE(heard.WaitForEnd(spec.ref));
-  EXPECT_GT(heard.Of(spec.ref).end.speculation.drafted_tokens, 0u);
-  EXPECT_LT(heard.Of(spec.ref).end.speculation.drafted_tokens, 80u);
+  const uint64_t drafted = heard.Of(spec.ref).end.speculation.drafted_tokens;
+  EXPECT_GT(drafted, 0u);
+  // 2,625 when rows are taken for free, and about 10 here; costs are measured, so
+  // more on a machine that does other things between.
+  EXPECT_LT(drafted, 600u);
 }
 
 }  // namespace
