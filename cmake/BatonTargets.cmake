@@ -66,13 +66,15 @@ function(baton_library name)
                         PRIVATE ${ARG_PRIVATE_DEPS} $<BUILD_INTERFACE:baton_build_flags>)
 endfunction()
 
-# baton_binary(<name> SOURCES <files> DEPS <targets>)
+# baton_binary(<name> SOURCES <files> DEPS <targets> [MESSAGES])
 function(baton_binary name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "MESSAGES" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags)
-  target_compile_options(${name} PRIVATE -fPIC)  # as the headers
-  target_precompile_headers(${name} REUSE_FROM baton_message_headers)
+  if(ARG_MESSAGES)
+    target_compile_options(${name} PRIVATE -fPIC)  # as the headers
+    target_precompile_headers(${name} REUSE_FROM baton_message_headers)
+  endif()
 endfunction()
 
 # baton_test(<name> SOURCES <files> DEPS <targets> [LABEL unit] [TIMEOUT 60])

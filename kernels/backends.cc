@@ -11,6 +11,7 @@ const std::vector<const Backend*>& Backends() {
   static const std::vector<const Backend*> backends = [] {
     std::vector<const Backend*> list;
     if (const Backend* avx512 = Avx512Backend()) list.push_back(avx512);
+    if (const Backend* vnni = Avx512VnniBackend()) list.push_back(vnni);
     if (const Backend* avx2 = Avx2Backend()) list.push_back(avx2);
     list.push_back(&GenericBackend());
     list.push_back(&RefBackend());

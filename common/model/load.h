@@ -30,7 +30,7 @@ struct LoadOptions {
   WeightChoice weights = WeightChoice::kStored;  // float weights may become others
   std::optional<kv::KvType> kv_type;             // default: f32 for kExact, bf16 for kFast
   uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
-  std::string isa = "auto";                      // "auto", "avx512", "avx2", "generic", "ref"
+  std::string isa = "auto";                      // or a name of kernels::Backend
   uint32_t max_step_tokens = 1024;
   // Most tokens of one sequence; 0: what the checkpoint says. More than that is
   // beyond what the model was trained for: for sequences with a window.

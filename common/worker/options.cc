@@ -64,7 +64,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice("Model", "share-cores", &options->share_cores, {"auto", "off"},
                  "auto: pin threads, and divide the cores with workers of this host and user "
                  "that compute at the same time");
-  line.Add("Model", "isa", &options->isa, "Instruction set: auto, avx512, avx2, generic or ref");
+  line.Add("Model", "isa", &options->isa,
+           "Instruction set: auto, avx512, avx512vnni, avx2, generic or ref");
   line.Add("Model", "device", &options->device,
            "Where the model runs: cpu, or cuda:N with libbaton_cuda.so (docs/gpu.md)");
   line.Add("Model", "packed-cache", &options->packed_cache,

@@ -17,7 +17,7 @@ enum class Precision : uint8_t { kExact, kFast };
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;  // "ref", "generic", "avx2", "avx512"
+  virtual std::string_view name() const = 0;  // "ref", "generic", "avx2", "avx512vnni", "avx512"
   // True when this CPU can run it.
   virtual bool available() const = 0;
   // The format that weights of `type` are packed into; never null. kExact:

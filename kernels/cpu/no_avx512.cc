@@ -5,5 +5,6 @@
 namespace baton::kernels {
 
 const Backend* Avx512Backend() { return nullptr; }
+const Backend* Avx512VnniBackend() { return nullptr; }
 
 }  // namespace baton::kernels

@@ -59,7 +59,7 @@ Peaks MeasurePeaks(std::string_view backend) {
   }
   if (__builtin_cpu_supports("avx512f") == 0) return peaks;
   peaks.f32 = 16 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vfmadd231ps", "%%zmm"); });
-  peaks.bf16 = 2 * peaks.f32;
+  peaks.bf16 = backend == "avx512vnni" ? peaks.f32 : 2 * peaks.f32;
   if (__builtin_cpu_supports("avx512vnni") != 0) {
     peaks.s8 = 64 * kLanes / BestSeconds([] { BATON_RUN(kCount, "vpdpbusd", "%%zmm"); });
   }

@@ -98,14 +98,16 @@ std::vector<InstructionPeak> MeasureInstructions(uint32_t threads, double second
 
 double PeakOf(const std::vector<InstructionPeak>& peaks, std::string_view format) {
   const bool avx512 = format.substr(0, 6) == "avx512";
-  const auto of = [&](Element element) {
+  const auto of = [&](Element products) {
     double best = 0;
     for (const InstructionPeak& peak : peaks) {
-      if (peak.element == element && peak.avx512 == avx512) best = std::max(best, peak.rate.best);
+      if (peak.element == products && peak.avx512 == avx512) best = std::max(best, peak.rate.best);
     }
     return best;
   };
-  const double peak = of(ElementOf(format));
+  Element element = ElementOf(format);
+  if (element == Element::kBf16 && format.starts_with("avx512vnni")) element = Element::kF32;
+  const double peak = of(element);
   return peak > 0 ? peak : of(Element::kF32);
 }
 

@@ -5,7 +5,9 @@
 
 namespace baton::kernels {
 
-// Null in builds for other processors; available() asks this one.
+// With BF16 instructions, and with VNNI alone. Null in builds for other
+// processors; available() asks this one.
 const Backend* Avx512Backend();
+const Backend* Avx512VnniBackend();
 
 }  // namespace baton::kernels

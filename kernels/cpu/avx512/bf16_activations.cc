@@ -4,14 +4,14 @@
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr uint32_t kPairs = kGroup / 2;
 
 class Bf16ActivationFormat final : public ActivationFormat {
  public:
-  std::string_view name() const override { return "avx512/bf16"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/bf16"; }
   uint32_t PaddedInputs(uint32_t inputs) const override {
     return (inputs + kGroup - 1) / kGroup * kGroup;
   }
@@ -34,4 +34,4 @@ const ActivationFormat& Bf16Activations() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

@@ -16,7 +16,7 @@
 #include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/kv_slices.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr uint32_t kBlockVectors = kBlockTokens / kLanes;
@@ -220,7 +220,7 @@ void AttendRows(const SegmentTask& task) {
 
 class Bf16AttentionFormat final : public Bf16Slices {
  public:
-  std::string_view name() const override { return "avx512/attention-bf16/1"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/attention-bf16/1"; }
   void Append(const float* k, const float* v, uint32_t head_dim, uint32_t slot, std::byte* k_slice,
               std::byte* v_slice) const override;
   void Attend(const SegmentTask& task) const override {
@@ -270,4 +270,4 @@ const AttentionFormat& Bf16Attention() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

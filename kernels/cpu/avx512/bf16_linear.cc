@@ -9,7 +9,7 @@
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr size_t kPairBytes = kPanelOutputs * 4;
@@ -65,7 +65,7 @@ __m512i LoadGroup(WeightType type, const std::byte* row, uint32_t first, uint32_
 
 class Bf16Format final : public LinearFormat {
  public:
-  std::string_view name() const override { return "avx512/bf16/1"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/bf16/1"; }
   const ActivationFormat& activation() const override { return Bf16Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {
     return size_t{Groups(inputs)} * kGroupPairs * kPairBytes;
@@ -105,4 +105,4 @@ const LinearFormat& Bf16Linear() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

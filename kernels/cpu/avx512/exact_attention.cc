@@ -4,7 +4,7 @@
 #include "kernels/cpu/avx512/exact.h"
 #include "kernels/packing/kv_slices.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr uint32_t kLanes = 16;
@@ -122,7 +122,7 @@ void AttendRows(const SegmentTask& task) {
 
 class F32AttentionFormat final : public F32Slices {
  public:
-  std::string_view name() const override { return "avx512/attention-f32/1"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/attention-f32/1"; }
   void Attend(const SegmentTask& task) const override {
     using Kernel = void(const SegmentTask&);
     static constexpr Kernel* kKernels[kAttentionRows] = {
@@ -140,4 +140,4 @@ const AttentionFormat& F32Attention() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

@@ -4,7 +4,7 @@
 #include "kernels/cpu/avx512/exact.h"
 #include "kernels/packing/f32_panels.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr uint32_t kLanes = 16;
@@ -49,7 +49,7 @@ void MultiplyRows(const float* panel, uint32_t inputs, const float* x, float* ou
 
 class ExactLinearFormat final : public F32Panels {
  public:
-  std::string_view name() const override { return "avx512/f32/1"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/f32/1"; }
 
   void Multiply(const std::byte* panel, uint32_t inputs, const std::byte* tile, uint32_t tile_rows,
                 float* out, const std::byte* next, size_t next_bytes) const override {
@@ -70,4 +70,4 @@ const LinearFormat& ExactLinear() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

@@ -5,8 +5,9 @@
 
 #include "kernels/api/attention.h"
 #include "kernels/api/linear.h"
+#include "kernels/cpu/avx512/variant.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 
 // s8 per (row, 32 inputs) with a float scale; see s8_activations.h.
 const ActivationFormat& S8Activations();
@@ -33,4 +34,4 @@ const LinearFormat& Bf16Linear();
 // [16 token pairs][head_dim][2].
 const AttentionFormat& Bf16Attention();
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

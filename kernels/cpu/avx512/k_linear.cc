@@ -26,7 +26,7 @@
 #include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/dequantize.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr uint32_t kGroups = 8;  // of a record
@@ -236,9 +236,9 @@ template <int kHigh>
 class KFormat final : public LinearFormat {
  public:
   std::string_view name() const override {
-    return kHigh == 0   ? "avx512/q4k-a8-g32/1"
-           : kHigh == 1 ? "avx512/q5k-a8-g32/1"
-                        : "avx512/q6k-a8-g16/1";
+    return kHigh == 0   ? BATON_AVX512_NAME "/q4k-a8-g32/1"
+           : kHigh == 1 ? BATON_AVX512_NAME "/q5k-a8-g32/1"
+                        : BATON_AVX512_NAME "/q6k-a8-g16/1";
   }
   const ActivationFormat& activation() const override { return S8Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {
@@ -319,4 +319,4 @@ const LinearFormat& Q6KLinear() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

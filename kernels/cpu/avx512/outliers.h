@@ -9,7 +9,7 @@
 #include "kernels/cpu/avx512/s8_activations.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 
 // Puts the indices of the nonzero words among [begin, end) into `list`, which
 // has room for 16 more than there can be; returns how many.
@@ -54,4 +54,4 @@ BATON_INLINE void AddOutliers(const uint32_t* words, uint32_t groups, const Weig
   }
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

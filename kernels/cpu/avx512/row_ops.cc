@@ -6,7 +6,7 @@
 #include "kernels/api/linear.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 // Squares in float64, so that no finite row overflows.
@@ -112,4 +112,4 @@ void MergeSegment(uint32_t head_dim, float segment_max, float segment_sum, const
   }
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

@@ -6,8 +6,9 @@
 
 #include "kernels/api/attention.h"
 #include "kernels/api/row_ops.h"
+#include "kernels/cpu/avx512/variant.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 
 RmsNormRowFn RmsNorm;
 SwiGluRowFn SwiGlu;
@@ -17,4 +18,4 @@ RopeRowFn RopeAdjacent;
 RopeRowFn RopeHalves;
 MergeSegmentFn MergeSegment;
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

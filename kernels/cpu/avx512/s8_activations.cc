@@ -7,7 +7,7 @@
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 // Groups below this are taken as zeros: 127 / max would overflow.
@@ -17,7 +17,7 @@ constexpr uint32_t Groups(uint32_t inputs) { return (inputs + kGroup - 1) / kGro
 
 class S8ActivationFormat final : public ActivationFormat {
  public:
-  std::string_view name() const override { return "avx512/s8-g32-outliers"; }
+  std::string_view name() const override { return BATON_AVX512_NAME "/s8-g32-outliers"; }
   uint32_t PaddedInputs(uint32_t inputs) const override { return Groups(inputs) * kGroup; }
   size_t TileBytes(uint32_t inputs) const override {
     const uint32_t groups = Groups(inputs);
@@ -113,8 +113,8 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
   reinterpret_cast<uint32_t*>(
       tile)[S8Tile::Outliers(Groups(inputs), tile_rows) + size_t{group} * tile_rows + row] =
       outlier;
-  const __m128 sum = _mm_set_ss(std::bit_cast<float>(words[S8Tile::kSum * tile_rows]));
-  const auto sum_bits = reinterpret_cast<__m128i>(_mm_cvtneps_pbh(sum));
+  const __m256 sum = _mm256_set1_ps(std::bit_cast<float>(words[S8Tile::kSum * tile_rows]));
+  const __m128i sum_bits = ToBf16(sum);
   StoreSum(static_cast<uint16_t>(_mm_cvtsi128_si32(sum_bits)), tile, Groups(inputs), tile_rows, row,
            group);
 }
@@ -289,8 +289,7 @@ void S8ActivationFormat::PackRows(const float* x, size_t stride, std::byte* tile
   store(reinterpret_cast<uint32_t*>(tile) + S8Tile::Outliers(Groups(inputs), R) + size_t{group} * R,
         outlier_words);
   alignas(16) uint16_t sums[8];
-  _mm_store_si128(reinterpret_cast<__m128i*>(sums),
-                  reinterpret_cast<__m128i>(_mm256_cvtneps_pbh(sum)));
+  _mm_store_si128(reinterpret_cast<__m128i*>(sums), ToBf16(sum));
 #pragma GCC unroll 6
   for (uint32_t r = 0; r < R; ++r) StoreSum(sums[r], tile, Groups(inputs), R, r, group);
 }
@@ -316,4 +315,4 @@ const ActivationFormat& S8Activations() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

@@ -35,7 +35,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace baton::kernels::avx512 {
+#include "kernels/cpu/avx512/variant.h"
+
+namespace baton::kernels::BATON_AVX512 {
 
 struct S8Tile {
   static constexpr uint32_t kQuads = 8;
@@ -59,4 +61,4 @@ struct S8Tile {
   }
 };
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

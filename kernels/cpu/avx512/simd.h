@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cpu/avx512/variant.h"
+
 #define BATON_INLINE static inline __attribute__((always_inline))
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 
 inline constexpr uint32_t kLanes = 16;
 
@@ -21,10 +23,25 @@ BATON_INLINE __m512i DotU8S8(__m512i acc, __m512i u8, __m512i s8) {
   return acc;
 }
 
+#ifdef BATON_AVX512_VNNI
+// The bf16 of every lane's half as a float.
+BATON_INLINE __m512 HighBf16(__m512i pairs) {
+  return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(~0xffff)));
+}
+BATON_INLINE __m512 LowBf16(__m512i pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+#endif
+
 // acc[i] += the sum of 2 products bf16 * bf16, rounded after each.
 BATON_INLINE __m512 DotBf16(__m512 acc, __m512i a, __m512i b) {
+#ifdef BATON_AVX512_VNNI
+  acc = _mm512_fmadd_ps(HighBf16(a), HighBf16(b), acc);
+  return _mm512_fmadd_ps(LowBf16(a), LowBf16(b), acc);
+#else
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
+#endif
 }
 
 // A 4-byte quad (u8, s8) or pair (bf16) in every lane.
@@ -39,9 +56,34 @@ BATON_INLINE __m512 LoadHalf(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
+#ifdef BATON_AVX512_VNNI
+// A float rounded to nearest even as bf16, in the low half of each lane; NaN
+// stays NaN.
+BATON_INLINE __m512i RoundedBf16(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                               _mm512_set1_epi32(0x7fc0));
+}
+#endif
+
 // 32 floats rounded to nearest even as bf16; lane order low, high.
 BATON_INLINE __m512i ToBf16(__m512 low, __m512 high) {
+#ifdef BATON_AVX512_VNNI
+  const __m256i low_half = _mm512_cvtepi32_epi16(RoundedBf16(low));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low_half),
+                            _mm512_cvtepi32_epi16(RoundedBf16(high)), 1);
+#else
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+#endif
+}
+
+// 8 floats rounded in the same way.
+BATON_INLINE __m128i ToBf16(__m256 x) {
+  const __m512i all = ToBf16(_mm512_castps256_ps512(x), _mm512_setzero_ps());
+  return _mm512_castsi512_si128(all);
 }
 
 // Lanes [0, remaining) of a vector that starts `remaining` before the end.
@@ -112,4 +154,4 @@ class Prefetcher {
   uint32_t lines_;
 };
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

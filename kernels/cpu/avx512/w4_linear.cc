@@ -21,7 +21,7 @@
 #include "kernels/cpu/avx512/s8_activations.h"
 #include "kernels/cpu/avx512/simd.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr size_t kHalves = kPanelOutputs * 2;  // bytes of 32 f16
@@ -145,7 +145,7 @@ template <bool kAffine>
 class W4Format final : public LinearFormat {
  public:
   std::string_view name() const override {
-    return kAffine ? "avx512/w4-affine-a8-g32/3" : "avx512/w4a8-g32/1";
+    return kAffine ? BATON_AVX512_NAME "/w4-affine-a8-g32/3" : BATON_AVX512_NAME "/w4a8-g32/1";
   }
   const ActivationFormat& activation() const override { return S8Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {
@@ -219,4 +219,4 @@ const LinearFormat& W4SymmetricLinear() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

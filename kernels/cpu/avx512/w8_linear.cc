@@ -16,7 +16,7 @@
 #include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/dequantize.h"
 
-namespace baton::kernels::avx512 {
+namespace baton::kernels::BATON_AVX512 {
 namespace {
 
 constexpr size_t kHalves = kPanelOutputs * 2;  // bytes of 32 f16
@@ -104,7 +104,7 @@ template <bool kAffine>
 class W8Format final : public LinearFormat {
  public:
   std::string_view name() const override {
-    return kAffine ? "avx512/w8-affine-a8-g32/1" : "avx512/w8a8-g32/1";
+    return kAffine ? BATON_AVX512_NAME "/w8-affine-a8-g32/1" : BATON_AVX512_NAME "/w8a8-g32/1";
   }
   const ActivationFormat& activation() const override { return S8Activations(); }
   size_t PanelBytes(uint32_t inputs) const override {
@@ -163,4 +163,4 @@ const LinearFormat& W8AffineLinear() {
   return format;
 }
 
-}  // namespace baton::kernels::avx512
+}  // namespace baton::kernels::BATON_AVX512

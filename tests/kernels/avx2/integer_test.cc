@@ -117,7 +117,7 @@ TEST(Avx2Backend, StandsBetweenAvx512AndGeneric) {
   std::string names;
   for (const Backend* backend : Backends()) names += std::string(backend->name()) + " ";
 #if defined(__x86_64__)
-  EXPECT_EQ(names, "avx512 avx2 generic ref ");
+  EXPECT_EQ(names, "avx512 avx512vnni avx2 generic ref ");
 #else
   EXPECT_EQ(names, "generic ref ");
 #endif

@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-#include "kernels/cpu/avx512/avx512_backend.h"
+#include "tests/kernels/avx512/backend_under_test.h"
 #include "tests/kernels/avx512/stored_weights.h"
 
 namespace baton::kernels {
@@ -97,10 +97,10 @@ Result Attend(const AttentionFormat& format, const Segment& segment, const Queri
 class Bf16Attention : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (Avx512Backend() == nullptr || !Avx512Backend()->available()) {
-      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI and BF16";
+    if (testing::BackendUnderTest() == nullptr) {
+      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI";
     }
-    format_ = &Avx512Backend()->Attention(KvElement::kBf16);
+    format_ = &testing::BackendUnderTest()->Attention(KvElement::kBf16);
   }
 
   void CheckRow(const Segment& segment, const Queries& q, uint32_t row, uint32_t head_dim,
@@ -267,8 +267,8 @@ TEST_F(Bf16Attention, MergedSegmentsEqualOneSoftmaxOverAll) {
     const double scale = std::exp2(segment_max - 12.125);
     expected_sum += segment_sum * scale;
     for (uint32_t d = 0; d < kDim; ++d) expected[d] += part[d] * scale;
-    Avx512Backend()->merge_segment(kDim, segment_max, segment_sum, part.data(), &max, &sum,
-                                   total.data());
+    testing::BackendUnderTest()->merge_segment(kDim, segment_max, segment_sum, part.data(), &max,
+                                               &sum, total.data());
   }
   EXPECT_EQ(max, 12.125f);
   EXPECT_NEAR(sum, expected_sum, 1e-6 * expected_sum);

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/cpu/avx512/avx512_backend.h"
+#include "tests/kernels/avx512/backend_under_test.h"
 #include "tests/kernels/avx512/stored_weights.h"
 
 namespace baton::kernels {
@@ -109,10 +109,10 @@ Expected ExpectBf16(const StoredWeights& w, uint32_t output, const std::vector<f
 class LinearTest : public ::testing::TestWithParam<WeightType> {
  protected:
   void SetUp() override {
-    if (Avx512Backend() == nullptr || !Avx512Backend()->available()) {
-      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI and BF16";
+    if (testing::BackendUnderTest() == nullptr) {
+      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI";
     }
-    format_ = &Avx512Backend()->Linear(GetParam(), Precision::kFast);
+    format_ = &testing::BackendUnderTest()->Linear(GetParam(), Precision::kFast);
   }
 
   // `inputs` rounded up to whole blocks.

@@ -44,6 +44,13 @@ void DotBf16Pairs() {
   }
 }
 
+void MultiplyAdd() {
+  asm volatile(BATON_CLEAR ::: BATON_CLOBBERS);
+  for (int i = 0; i < kSteps; ++i) {
+    asm volatile(BATON_TWELVE("vfmadd231ps %%zmm30, %%zmm31, ")::: BATON_CLOBBERS);
+  }
+}
+
 uint64_t ReadAll(const std::byte* data, size_t bytes) {
   __m512i sum[4] = {};
   for (size_t i = 0; i + 256 <= bytes; i += 256) {
@@ -70,7 +77,12 @@ double BestSeconds(const std::function<void()>& work, double seconds) {
 }
 
 double PeakInt8() { return 2.0 * 64 * kChains * kSteps / BestSeconds(DotBytes); }
-double PeakBf16() { return 2.0 * 32 * kChains * kSteps / BestSeconds(DotBf16Pairs); }
+double PeakBf16() {
+  if (__builtin_cpu_supports("avx512bf16")) {
+    return 2.0 * 32 * kChains * kSteps / BestSeconds(DotBf16Pairs);
+  }
+  return 2.0 * 16 * kChains * kSteps / BestSeconds(MultiplyAdd);
+}
 
 double BestStream(int threads, const std::function<size_t(int)>& step) {
   std::atomic<size_t> done{0};

@@ -13,7 +13,7 @@ double BestSeconds(const std::function<void()>& work, double seconds = 0.25);
 
 // Operations per second of one core: 2 per multiply-add.
 double PeakInt8();  // vpdpbusd
-double PeakBf16();  // vdpbf16ps
+double PeakBf16();  // vdpbf16ps; vfmadd231ps where there is none
 // Bytes per second that `threads` threads together get through, best of many
 // slots of 4 ms within a second. step(thread) does the thread's next piece of
 // work, a few hundred KiB, and returns its bytes.

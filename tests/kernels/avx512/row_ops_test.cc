@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/avx512/avx512_backend.h"
+#include "tests/kernels/avx512/backend_under_test.h"
 
 namespace baton::kernels {
 namespace {
@@ -24,11 +24,11 @@ constexpr size_t kWidths[] = {1, 2, 15, 16, 17, 31, 96, 576, 1000, 4096};
 class RowOps : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (Avx512Backend() == nullptr || !Avx512Backend()->available()) {
-      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI and BF16";
+    if (testing::BackendUnderTest() == nullptr) {
+      GTEST_SKIP() << "this CPU lacks AVX-512 with VNNI";
     }
   }
-  const Backend& backend_ = *Avx512Backend();
+  const Backend& backend_ = *testing::BackendUnderTest();
 };
 
 TEST_F(RowOps, RmsNormAgreesWithFloat64FromTinyToHugeRows) {
