@@ -83,7 +83,7 @@ endfunction()
 # GPUs) and gRPC is not known, runs under TSan as well; "numeric", whose results
 # the optimizer could change, runs in release builds even where all tests run
 # under ASan. A target per label, such as unit_tests, builds its tests.
-set(BATON_CORE_TESTS "tests/(kernels/cuda|common/(base|cores|engine|kv|sampling|sched|transport))(/|$)")
+set(BATON_CORE_TESTS "tests/(kernels/cuda|common/(base|cores|engine|kv|sched|transport))(/|$)")
 set(BATON_NUMERIC_TESTS "tests/(kernels|common/model|common/sampling)(/|$)")
 # Under sanitizers the build type alone says how tests are optimized.
 if(BATON_SANITIZE)
