@@ -20,6 +20,7 @@ uint64_t* Counter(const std::string& name, transport::FaultPlan& plan) {
   if (name == "corrupt-frame") return &plan.corrupt_frame;
   if (name == "truncate-frame") return &plan.truncate_frame;
   if (name == "kill-after-bytes") return &plan.kill_after_bytes;
+  if (name == "lose-path-after-bytes") return &plan.lose_path_after_bytes;
   return nullptr;
 }
 

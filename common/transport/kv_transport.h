@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How KV blocks travel from a prefill worker into a decode worker's blocks.
 //
-// Both ends speak the frames of proto/baton/v1/handoff.proto. `shm` and `tcp`
-// differ only in how the bytes of a Put travel: through a ring in shared
-// memory that the sender makes and the receiver copies out of, or behind the
-// frame. The receiver does every write into its own blocks, so a late or stale
-// sender can never touch them.
+// Both ends speak the frames of proto/baton/v1/handoff.proto. The transports
+// differ only in how the bytes of a Put travel: `shm` through a ring in shared
+// memory that the sender makes and the receiver copies out of; `ucx` through a
+// ring of the receiver's that belongs to the connection, by RDMA or whatever
+// else UCX finds; `tcp` behind the frame. The receiver does every write into its
+// own blocks, so a late or stale sender can never touch them.
 //
 // Sender and receiver may store KV in different types: the hello says what
 // travels, checksums are of that, and the receiver converts what has landed
@@ -31,8 +32,8 @@
 namespace baton::transport {
 
 struct Endpoint {
-  std::string transport;  // "shm", "tcp"
-  std::string address;    // Unix socket path; HOST:PORT
+  std::string transport;  // "shm", "ucx", "tcp"
+  std::string address;    // Unix socket path; HOST:PORT of ucx and tcp
 };
 
 struct ReserveRequest {
@@ -91,7 +92,7 @@ class KvWriter {
   // Gives up. Calls in flight end with CANCELLED. Does not block.
   virtual void Abort(const absl::Status& reason) = 0;
 
-  // "shm" or "tcp"; bytes put so far. Any thread.
+  // "shm", "ucx" or "tcp"; bytes put so far. Any thread.
   virtual std::string transport() const = 0;
   virtual uint64_t bytes() const = 0;
 };
@@ -144,8 +145,11 @@ struct ReceiverOptions {
   // Folder for the Unix socket of shm, made when it is missing; empty: no shm.
   // The path stays short (sockaddr_un holds 107 bytes).
   std::string socket_dir;
-  // HOST:PORT to listen on for tcp, port 0 for any; empty: no tcp.
+  // HOST:PORT to listen on for tcp and ucx, port 0 for any; empty: neither.
   std::string tcp_address;
+  // Which of them. UCX opens ports of its own besides, for bytes, on every
+  // network that UCX_NET_DEVICES leaves it.
+  bool tcp = true, ucx = false;
   // What peers are told to dial instead of tcp_address's host, when set; a name
   // is resolved once, here, since senders dial numeric addresses only.
   std::string tcp_advertise_host;
@@ -169,14 +173,25 @@ class KvReceiver {
 struct SenderOptions {
   std::string sender_id;
   std::string host_id;           // unused endpoints of other hosts are skipped by the router
-  size_t ring_bytes = 16 << 20;  // per shm connection
+  size_t ring_bytes = 16 << 20;  // per shm or ucx connection
   absl::Duration connect_timeout = absl::Seconds(2);
+  // When nothing is acknowledged on ucx for so long, hand-offs go on over its
+  // socket (which the kernel looks after).
+  absl::Duration stall_limit = absl::Seconds(5);
   // Which transports may be used, in order of preference.
   std::vector<std::string> transports = {"shm", "tcp"};
   // Blocks are converted to this type before they travel; unset: they travel
   // as they stand, and a receiver of another type converts them.
   std::optional<kv::KvType> wire;
 };
+
+// The transports that are built in, best first. ucx is one where its headers
+// were installed.
+std::vector<std::string> TransportNames();
+
+// Those that a worker offers unless it is told otherwise: ucx only on hosts that
+// have a device for RDMA, for over TCP it has no advantage of plain tcp.
+std::vector<std::string> DefaultTransports();
 
 // `landing` must outlive the receiver. UNAVAILABLE: an address is taken; the
 // message names it. MakeSender: FAILED_PRECONDITION when blocks of `layout`

@@ -28,6 +28,12 @@ class PutChannel {
   using Sources = std::span<const std::span<const std::byte>>;
 
   virtual ~PutChannel() = default;
+  // The receiver's answer to the hello. `ready`, once: bytes can travel, or why
+  // not (never inside this call, for then the channel goes). Nothing is staged
+  // before.
+  virtual void Welcomed(const baton::v1::HandoffWelcome& /*welcome*/, Done ready) {
+    ready(absl::OkStatus());
+  }
   // How many bytes a frame should carry at most (but at least one slice).
   virtual size_t frame_bytes() const = 0;
   // Whether Send has room for `bytes` now; if not, there is after Consumed.
@@ -39,15 +45,27 @@ class PutChannel {
   // It never runs inside this call.
   virtual void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
                     EventLoop::Task sent) = 0;
+  // Sends a frame that must not arrive before the Puts that were sent so far.
+  virtual void SendBehindPuts(const baton::v1::HandoffFrame& frame, FrameStream* stream) {
+    stream->Send(frame);
+  }
   // The receiver is through with `bytes` more. INVALID_ARGUMENT: more than it was sent.
   virtual absl::Status Consumed(uint64_t bytes) = 0;
+  // So many more Puts' bytes are where the receiver reads them, it says.
+  // INVALID_ARGUMENT: more than are on their way.
+  virtual absl::Status Arrived(uint64_t /*puts*/) {
+    return absl::InvalidArgumentError("arrived, on a connection that does not ask");
+  }
+  // Where bytes do not go by the socket: their way fails, the socket goes on
+  // (fault injection).
+  virtual void LosePath() {}
 };
 
 // Where a receiver finds the bytes of Puts on one connection. Loop thread.
 class PutSource {
  public:
   virtual ~PutSource() = default;
-  // The bytes of `put`; nullptr: they follow on the stream.
+  // The bytes of `put`; nullptr: they follow on the stream, all of them.
   // INVALID_ARGUMENT: they stand where no Put can be.
   virtual absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
                                                   uint32_t payload_bytes) const = 0;
@@ -73,27 +91,52 @@ struct Listener {
   std::function<void()> on_close;
 };
 
+// What a channel is made from. `lost`: its connection is of no more use, for a
+// reason that the socket does not know of; never called inside the channel's own
+// calls, nor once it is gone.
+struct ChannelContext {
+  const SenderOptions& options;
+  EventLoop* loop;
+  // Plain tcp is tried when this connection comes to nothing.
+  bool tcp_follows;
+  std::function<void(const absl::Status&)> lost;
+};
+
+struct SourceContext {
+  EventLoop* loop;
+  std::function<void(const absl::Status&)> lost;  // as a channel's
+  std::function<void(const baton::v1::HandoffFrame&)> send;
+};
+
 struct OutgoingChannel {
   std::unique_ptr<PutChannel> puts;
   UniqueFd pass;  // goes to the receiver with the hello
 };
 
+// Transports of one kind share the receiver's socket; the hello says which of
+// them a connection is for.
+enum class SocketKind : uint8_t { kUnix, kTcp };
+
 struct Transport {
   const char* name;
+  SocketKind socket;
   // Begins a non-blocking connect. UNAVAILABLE, INVALID_ARGUMENT (the address).
   absl::StatusOr<UniqueFd> (*dial)(const std::string& address);
   // Fills its fields of `hello`.
-  absl::StatusOr<OutgoingChannel> (*make_channel)(const SenderOptions& options, EventLoop* loop,
+  absl::StatusOr<OutgoingChannel> (*make_channel)(const ChannelContext& context,
                                                   baton::v1::HandoffHello& hello);
   bool (*listens)(const ReceiverOptions& options);
   absl::StatusOr<Listener> (*listen)(const ReceiverOptions& options);
-  // `passed`: the descriptor that came with the hello, if any.
-  // INVALID_ARGUMENT: what the hello promises is not there.
-  absl::StatusOr<std::unique_ptr<PutSource>> (*make_source)(const baton::v1::HandoffHello& hello,
-                                                            UniqueFd passed);
+  // `passed`: the descriptor that came with the hello, if any. Fills its fields
+  // of `welcome`. INVALID_ARGUMENT: what the hello promises is not there.
+  // UNAVAILABLE: not here, but another transport may do.
+  absl::StatusOr<std::unique_ptr<PutSource>> (*make_source)(const SourceContext& context,
+                                                            const baton::v1::HandoffHello& hello,
+                                                            UniqueFd passed,
+                                                            baton::v1::HandoffWelcome& welcome);
 };
 
-// All transports, best first.
+// All transports that are built in, best first.
 std::span<const Transport> Transports();
 const Transport* FindTransport(const std::string& name);  // nullptr: unknown
 

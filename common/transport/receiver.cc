@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,11 +43,11 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
   }
 
   absl::Status Listen() {
+    if (options_.ucx && FindTransport("ucx") == nullptr) {
+      return absl::InvalidArgumentError("ucx is not built in");
+    }
     for (const Transport& transport : Transports()) {
-      if (!transport.listens(options_)) continue;
-      BATON_ASSIGN_OR_RETURN(Listener listener, transport.listen(options_));
-      endpoints_.push_back(listener.endpoint);
-      listening_.push_back(std::make_unique<Listening>(std::move(listener), &transport));
+      if (transport.listens(options_)) BATON_RETURN_IF_ERROR(Listen(transport));
     }
     if (listening_.empty()) {
       return absl::InvalidArgumentError("neither socket_dir nor tcp_address is set");
@@ -70,11 +71,25 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
 
  private:
   struct Listening {
-    Listening(Listener l, const Transport* t) : listener(std::move(l)), transport(t) {}
+    explicit Listening(Listener l) : listener(std::move(l)) {}
     Listener listener;
-    const Transport* transport;
+    std::vector<const Transport*> transports;  // of one kind of socket, best first
     uint64_t watch = 0;
   };
+
+  // Opens the transport's socket, unless another of its kind has.
+  absl::Status Listen(const Transport& transport) {
+    auto it = std::find_if(listening_.begin(), listening_.end(), [&](const auto& listening) {
+      return listening->transports.front()->socket == transport.socket;
+    });
+    if (it == listening_.end()) {
+      BATON_ASSIGN_OR_RETURN(Listener listener, transport.listen(options_));
+      it = listening_.insert(it, std::make_unique<Listening>(std::move(listener)));
+    }
+    (*it)->transports.push_back(&transport);
+    endpoints_.push_back({transport.name, (*it)->listener.endpoint.address});
+    return absl::OkStatus();
+  }
 
   void WatchListener(Listening* listening) {
     listening->watch = loop_->Watch(listening->listener.socket.get(), EPOLLIN,
@@ -92,10 +107,10 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
       return;
     }
     UniqueFd socket(fd);
-    if (std::string(listening->transport->name) == "tcp") SetTcpOptions(fd);
+    if (listening->transports.front()->socket == SocketKind::kTcp) SetTcpOptions(fd);
     const uint64_t id = ++last_session_;
     auto session = std::make_unique<ReceiverSession>(static_cast<SessionHost*>(this), id,
-                                                     listening->transport, std::move(socket));
+                                                     listening->transports, std::move(socket));
     ReceiverSession* const raw = session.get();
     sessions_[id] = std::move(session);
     if (sessions_.size() > options_.max_connections) {

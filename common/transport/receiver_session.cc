@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
@@ -24,9 +25,12 @@ constexpr uint64_t kReportBytes = 1 << 20;
 
 }  // namespace
 
-ReceiverSession::ReceiverSession(SessionHost* host, uint64_t id, const Transport* transport,
-                                 UniqueFd socket)
-    : host_(host), id_(id), transport_(transport), stream_(&host->loop(), std::move(socket), this) {
+ReceiverSession::ReceiverSession(SessionHost* host, uint64_t id,
+                                 std::span<const Transport* const> transports, UniqueFd socket)
+    : host_(host),
+      id_(id),
+      transports_(transports),
+      stream_(&host->loop(), std::move(socket), this) {
   hello_timer_ = host_->loop().After(
       kHelloTimeout, [this] { Shutdown(absl::DeadlineExceededError("no hello in time"), true); });
 }
@@ -68,6 +72,20 @@ absl::StatusOr<PayloadSink*> ReceiverSession::Dispatch(const HandoffFrame& frame
   }
 }
 
+absl::Status ReceiverSession::ChooseTransport(const std::string& name) {
+  transport_ = transports_.back();
+  if (name.empty()) return absl::OkStatus();
+  const auto it = std::find_if(transports_.begin(), transports_.end(),
+                               [&](const Transport* transport) { return name == transport->name; });
+  if (it == transports_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport \"", absl::CHexEscape(name.substr(0, 32)),
+                     "\" is not offered on this address, ", transport_->name, " is"));
+  }
+  transport_ = *it;
+  return absl::OkStatus();
+}
+
 absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, UniqueFd passed) {
   if (hello.protocol_version() != kProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat("protocol_version differs: ours is ",
@@ -78,13 +96,18 @@ absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, Uniq
     return absl::InvalidArgumentError("sender_id is too long");
   }
   BATON_ASSIGN_OR_RETURN(format_, PlanIncoming(host_->layout(), hello));
-  BATON_ASSIGN_OR_RETURN(source_, transport_->make_source(hello, std::move(passed)));
+  BATON_RETURN_IF_ERROR(ChooseTransport(hello.transport()));
+  HandoffFrame frame;
+  const SourceContext context = {&host_->loop(),
+                                 [this](const absl::Status& reason) { OnClosed(reason); },
+                                 [this](const HandoffFrame& message) { stream_.Send(message); }};
+  BATON_ASSIGN_OR_RETURN(source_, transport_->make_source(context, hello, std::move(passed),
+                                                          *frame.mutable_welcome()));
   put_.emplace(*format_);
   host_->loop().Cancel(std::exchange(hello_timer_, 0));
   sender_id_ = hello.sender_id();
   sender_incarnation_ = hello.sender_incarnation();
   epoch_ = host_->NewEpoch(*this);
-  HandoffFrame frame;
   frame.mutable_welcome()->set_receiver_id(host_->options().receiver_id);
   frame.mutable_welcome()->set_receiver_incarnation(host_->incarnation());
   stream_.Send(frame);
@@ -185,16 +208,25 @@ absl::StatusOr<PayloadSink*> ReceiverSession::OnPut(const baton::v1::Put& put,
     put_->Begin(incoming->ticket.get(), put);
   }
   if (source_->reports_consumed() && bytes.ok()) {
-    put_->CopyFrom({*bytes, put.bytes()});
-    consumed_ += put.bytes();
     consumed_transfer_ = put.transfer();
-    if (consumed_ >= kReportBytes) ReportConsumed();
+    if (*bytes == nullptr) {
+      coming_ = payload_bytes;
+    } else {
+      put_->CopyFrom({*bytes, put.bytes()});
+      AddConsumed(put.bytes());
+    }
   }
   if (payload_bytes == 0) BATON_RETURN_IF_ERROR(OnPayloadEnd());
   return &*put_;
 }
 
+void ReceiverSession::AddConsumed(uint64_t bytes) {
+  consumed_ += bytes;
+  if (consumed_ >= kReportBytes) ReportConsumed();
+}
+
 absl::Status ReceiverSession::OnPayloadEnd() {
+  AddConsumed(std::exchange(coming_, 0));
   const absl::Status landed = put_->Finish();
   if (!landed.ok()) {
     Refuse(put_transfer_, landed);

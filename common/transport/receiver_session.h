@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -55,7 +56,10 @@ class SessionHost {
 // after either nothing is written into its blocks.
 class ReceiverSession : private FrameStream::Handler {
  public:
-  ReceiverSession(SessionHost* host, uint64_t id, const Transport* transport, UniqueFd socket);
+  // `transports`: those that the socket serves; the hello chooses. They must
+  // outlive the session.
+  ReceiverSession(SessionHost* host, uint64_t id, std::span<const Transport* const> transports,
+                  UniqueFd socket);
   ~ReceiverSession() override;
 
   uint64_t id() const { return id_; }
@@ -90,6 +94,7 @@ class ReceiverSession : private FrameStream::Handler {
   absl::StatusOr<PayloadSink*> Dispatch(const baton::v1::HandoffFrame& frame,
                                         uint32_t payload_bytes, UniqueFd passed);
   absl::Status OnHello(const baton::v1::HandoffHello& hello, UniqueFd passed);
+  absl::Status ChooseTransport(const std::string& name);
   absl::Status OnReserve(const baton::v1::Reserve& reserve);
   absl::StatusOr<PayloadSink*> OnPut(const baton::v1::Put& put, uint32_t payload_bytes);
   void OnCommit(const baton::v1::Commit& commit);
@@ -104,11 +109,13 @@ class ReceiverSession : private FrameStream::Handler {
   void End(uint64_t transfer, const absl::Status& reason);
   void ArmLease(uint64_t transfer, EventLoop::Clock::time_point from);
   void OnLease(uint64_t transfer);
+  void AddConsumed(uint64_t bytes);
   void ReportConsumed();
 
   SessionHost* const host_;
   const uint64_t id_;
-  const Transport* const transport_;
+  const std::span<const Transport* const> transports_;
+  const Transport* transport_ = nullptr;  // from the hello on
   FrameStream stream_;
   uint64_t hello_timer_ = 0;
   bool ended_ = false;
@@ -123,6 +130,7 @@ class ReceiverSession : private FrameStream::Handler {
   std::optional<IncomingPut> put_;
   uint64_t put_transfer_ = 0;
   uint64_t consumed_ = 0, consumed_transfer_ = 0;  // not reported yet
+  uint64_t coming_ = 0;                            // behind the Put, to be reported
 };
 
 }  // namespace baton::transport

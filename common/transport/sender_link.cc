@@ -85,7 +85,7 @@ void SenderLink::OnDialed(uint32_t) {
 }
 
 void SenderLink::Greet() {
-  state_ = State::kGreeting;  // the dial timer goes on until the welcome
+  state_ = State::kGreeting;  // the dial timer goes on until bytes can travel
   stream_ = std::make_unique<FrameStream>(context_->loop, std::move(dialing_),
                                           static_cast<FrameStream::Handler*>(this));
   baton::v1::HandoffFrame frame;
@@ -95,8 +95,14 @@ void SenderLink::Greet() {
   hello.set_sender_incarnation(context_->incarnation);
   FillLayoutInfo(context_->format->layout, *hello.mutable_layout());
   FillWireInfo(context_->format->layout, context_->format->wire, hello);
+  hello.set_transport(transport_->name);
+  const bool tcp_follows =
+      std::any_of(endpoints_.begin() + static_cast<ptrdiff_t>(next_endpoint_) + 1, endpoints_.end(),
+                  [](const Endpoint& endpoint) { return endpoint.transport == "tcp"; });
   absl::StatusOr<OutgoingChannel> channel =
-      transport_->make_channel(context_->options, context_->loop, hello);
+      transport_->make_channel({context_->options, context_->loop, tcp_follows,
+                                [this](const absl::Status& reason) { OnClosed(reason); }},
+                               hello);
   if (!channel.ok()) return NextEndpoint(channel.status());
   channel_ = std::move(channel->puts);
   if (context_->decorate) channel_ = context_->decorate(std::move(channel_));
@@ -165,7 +171,7 @@ bool SenderLink::SendNext(OutgoingTransfer* transfer) {
       return true;
     case OutgoingTransfer::Next::kCommit:
       transfer->TakeCommit(frame);
-      stream_->Send(frame);
+      channel_->SendBehindPuts(frame, stream_.get());
       return true;
     case OutgoingTransfer::Next::kPut:
       break;
@@ -248,7 +254,7 @@ void SenderLink::Break() {
 }
 
 void SenderLink::OnClosed(const absl::Status& reason) {
-  if (state_ == State::kGreeting) return NextEndpoint(reason);
+  if (state_ == State::kGreeting || state_ == State::kOpening) return NextEndpoint(reason);
   if (state_ != State::kUp) return;
   LogWarning("kv receiver lost", {{"transport", transport_->name},
                                   {"address", endpoints_[next_endpoint_].address},
@@ -265,13 +271,15 @@ absl::StatusOr<PayloadSink*> SenderLink::OnFrame(const baton::v1::HandoffFrame& 
   }
   const bool up = state_ == State::kUp;
   if (frame.frame_case() == Frame::kWelcome && state_ == State::kGreeting) {
-    BATON_RETURN_IF_ERROR(OnWelcome());
+    BATON_RETURN_IF_ERROR(OnWelcome(frame.welcome()));
   } else if (frame.frame_case() == Frame::kRefused) {
     BATON_RETURN_IF_ERROR(OnRefused(frame.refused()));
   } else if (frame.frame_case() == Frame::kGranted && up) {
     BATON_RETURN_IF_ERROR(OnGranted(frame.granted()));
   } else if (frame.frame_case() == Frame::kConsumed && up) {
     BATON_RETURN_IF_ERROR(channel_->Consumed(frame.consumed().bytes()));
+  } else if (frame.frame_case() == Frame::kArrived && (up || state_ == State::kOpening)) {
+    BATON_RETURN_IF_ERROR(channel_->Arrived(frame.arrived().puts()));
   } else if (frame.frame_case() == Frame::kCommitted && up) {
     OutgoingTransfer* const transfer = Find(frame.committed().transfer());
     if (transfer != nullptr) Remove(transfer, absl::OkStatus());
@@ -281,7 +289,15 @@ absl::StatusOr<PayloadSink*> SenderLink::OnFrame(const baton::v1::HandoffFrame& 
   return nullptr;
 }
 
-absl::Status SenderLink::OnWelcome() {
+absl::Status SenderLink::OnWelcome(const baton::v1::HandoffWelcome& welcome) {
+  state_ = State::kOpening;
+  channel_->Welcomed(welcome, [this](const absl::Status& ready) { OnReady(ready); });
+  return absl::OkStatus();
+}
+
+void SenderLink::OnReady(const absl::Status& ready) {
+  if (state_ != State::kOpening) return;
+  if (!ready.ok()) return NextEndpoint(ready);
   state_ = State::kUp;
   CancelTimer(dial_timer_);
   LogInfo("kv receiver connected",
@@ -290,7 +306,6 @@ absl::Status SenderLink::OnWelcome() {
   for (const auto& [id, transfer] : transfers_) waiting.push_back(id);
   std::sort(waiting.begin(), waiting.end());
   for (const uint64_t id : waiting) Reserve(Find(id));
-  return absl::OkStatus();
 }
 
 absl::Status SenderLink::OnGranted(const baton::v1::TicketGranted& granted) {
@@ -304,8 +319,13 @@ absl::Status SenderLink::OnGranted(const baton::v1::TicketGranted& granted) {
 
 absl::Status SenderLink::OnRefused(const baton::v1::Refused& refused) {
   if (refused.transfer() == 0) {
-    // About this worker, not about the way to the other: no endpoint helps.
-    Shutdown(StatusOf(refused));
+    const absl::Status status = StatusOf(refused);
+    if (absl::IsUnavailable(status) && state_ != State::kUp) {
+      NextEndpoint(status);
+    } else {
+      // About this worker, not about the way to the other: no endpoint helps.
+      Shutdown(status);
+    }
     return absl::OkStatus();
   }
   OutgoingTransfer* const transfer = Find(refused.transfer());

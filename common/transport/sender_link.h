@@ -73,11 +73,13 @@ class SenderLink : private FrameStream::Handler {
   void OnBatchEnd() override { Pump(); }
   void OnDrained() override { Pump(); }
   void OnClosed(const absl::Status& reason) override;
-  absl::Status OnWelcome();
+  absl::Status OnWelcome(const baton::v1::HandoffWelcome& welcome);
+  void OnReady(const absl::Status& ready);
   absl::Status OnGranted(const baton::v1::TicketGranted& granted);
   absl::Status OnRefused(const baton::v1::Refused& refused);
 
-  enum class State { kDialing, kGreeting, kUp, kDead };
+  // kGreeting: until the welcome; kOpening: until bytes can travel.
+  enum class State { kDialing, kGreeting, kOpening, kUp, kDead };
 
   const SenderContext* const context_;
   const std::vector<Endpoint> endpoints_;

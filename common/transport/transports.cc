@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
+#include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "common/transport/put_channel.h"
 #include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_transport.h"
+#ifdef BATON_HAS_UCX
+#include "common/transport/ucx/ucx_transport.h"
+#endif
 
 namespace baton::transport {
+namespace {
+
+// Where the kernel shows InfiniBand and RoCE devices.
+bool HasRdmaDevice() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
+
+}  // namespace
 
 std::span<const Transport> Transports() {
-  static const std::array kTransports = {ShmTransport(), TcpTransport()};
+  static const std::vector<Transport> kTransports = {ShmTransport(),
+#ifdef BATON_HAS_UCX
+                                                     UcxTransport(),
+#endif
+                                                     TcpTransport()};
   return kTransports;
 }
 
@@ -17,6 +36,18 @@ const Transport* FindTransport(const std::string& name) {
     if (name == transport.name) return &transport;
   }
   return nullptr;
+}
+
+std::vector<std::string> TransportNames() {
+  std::vector<std::string> names;
+  for (const Transport& transport : Transports()) names.emplace_back(transport.name);
+  return names;
+}
+
+std::vector<std::string> DefaultTransports() {
+  std::vector<std::string> names = TransportNames();
+  if (!HasRdmaDevice()) std::erase(names, "ucx");
+  return names;
 }
 
 }  // namespace baton::transport

@@ -14,6 +14,14 @@ class FaultChannel final : public PutChannel {
   size_t frame_bytes() const override { return inner_->frame_bytes(); }
   bool CanSend(size_t bytes) const override { return inner_->CanSend(bytes); }
   absl::Status Consumed(uint64_t bytes) override { return inner_->Consumed(bytes); }
+  absl::Status Arrived(uint64_t puts) override { return inner_->Arrived(puts); }
+  void LosePath() override { inner_->LosePath(); }
+  void Welcomed(const baton::v1::HandoffWelcome& welcome, Done ready) override {
+    inner_->Welcomed(welcome, std::move(ready));
+  }
+  void SendBehindPuts(const baton::v1::HandoffFrame& frame, FrameStream* stream) override {
+    inner_->SendBehindPuts(frame, stream);
+  }
 
   void Stage(baton::v1::Put& put, Sources sources) override {
     const uint64_t frame = ++faults_->frames;
@@ -39,6 +47,8 @@ class FaultChannel final : public PutChannel {
   void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
             EventLoop::Task sent) override {
     inner_->Send(frame, stream, std::move(sent));
+    const uint64_t lost_after = faults_->plan.lose_path_after_bytes;
+    if (lost_after != 0 && faults_->bytes >= lost_after) inner_->LosePath();
     const uint64_t limit = faults_->plan.kill_after_bytes;
     if (limit == 0 || faults_->bytes < limit || faults_->broken) return;
     faults_->broken = true;

@@ -148,7 +148,8 @@ absl::StatusOr<std::unique_ptr<KvSender>> MakeFaultySender(std::unique_ptr<KvSen
   auto shared = std::make_shared<Shared>();
   shared->plan = plan;
   BATON_ASSIGN_OR_RETURN(shared->loop, EventLoop::Make("kv-fault"));
-  if (plan.corrupt_frame != 0 || plan.truncate_frame != 0 || plan.kill_after_bytes != 0) {
+  if (plan.corrupt_frame != 0 || plan.truncate_frame != 0 || plan.kill_after_bytes != 0 ||
+      plan.lose_path_after_bytes != 0) {
     auto* const socket_sender = dynamic_cast<SocketSender*>(sender.get());
     if (socket_sender == nullptr) {
       return absl::InvalidArgumentError("faults of frames need a sender of MakeSender");

@@ -25,6 +25,8 @@ struct FaultPlan {
   uint64_t truncate_frame = 0;  // its last slice is missing
   // The connection is cut once so many KV bytes went out; once.
   uint64_t kill_after_bytes = 0;
+  // What the bytes of ucx go by fails then, while its socket lives.
+  uint64_t lose_path_after_bytes = 0;
 };
 
 // Writers must go before the sender. `sender` must come from MakeSender for faults of frames and

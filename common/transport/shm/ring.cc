@@ -55,37 +55,6 @@ absl::StatusOr<Ring> Ring::Make(size_t bytes) {
   return Ring(std::move(fd), std::move(mapping));
 }
 
-std::optional<uint64_t> Ring::Place(size_t bytes) const {
-  if (ranges_.empty()) return bytes <= size() ? std::optional<uint64_t>(0) : std::nullopt;
-  const uint64_t head = ranges_.back().end;
-  const uint64_t tail = ranges_.front().begin;
-  if (ranges_.back().begin >= tail) {  // in use: [tail, head)
-    if (size() - head >= bytes) return head;
-    if (bytes <= tail) return 0;
-    return std::nullopt;
-  }
-  // In use: [tail, size) and [0, head).
-  if (tail - head >= bytes) return head;
-  return std::nullopt;
-}
-
-std::optional<uint64_t> Ring::Allocate(size_t bytes) {
-  const std::optional<uint64_t> begin = Place(bytes);
-  if (begin) ranges_.push_back({*begin, *begin + bytes});
-  return begin;
-}
-
-absl::Status Ring::Release(uint64_t bytes) {
-  while (bytes > 0) {
-    if (ranges_.empty() || ranges_.front().end - ranges_.front().begin > bytes) {
-      return absl::InvalidArgumentError("the receiver says it consumed what it was not sent");
-    }
-    bytes -= ranges_.front().end - ranges_.front().begin;
-    ranges_.pop_front();
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Mapping> MapRing(UniqueFd fd, uint64_t bytes) {
   if (bytes == 0 || bytes > kMaxRingBytes) {
     return absl::InvalidArgumentError(

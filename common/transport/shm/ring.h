@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/unique_fd.h"
+#include "common/transport/ring_space.h"
 
 namespace baton::transport {
 
@@ -32,8 +32,7 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// The sender's end. Ranges are given out in order and come back in order; none
-// wraps, so some bytes at the end may be left out.
+// The sender's end: memory and the book of it (ring_space.h).
 class Ring {
  public:
   // The memory is sealed: its size can never change under the reader's feet.
@@ -42,28 +41,21 @@ class Ring {
 
   int fd() const { return fd_.get(); }
   size_t size() const { return mapping_.size(); }
-  // A range of `bytes` (> 0); none while there is no room.
-  std::optional<uint64_t> Allocate(size_t bytes);
-  bool HasRoom(size_t bytes) const { return Place(bytes).has_value(); }
+  std::optional<uint64_t> Allocate(size_t bytes) { return space_.Allocate(bytes); }
+  bool HasRoom(size_t bytes) const { return space_.HasRoom(bytes); }
   std::span<std::byte> At(uint64_t offset, size_t bytes) {
     return {mapping_.data() + offset, bytes};
   }
-  // Frees the `bytes` that were allocated first. INVALID_ARGUMENT: that is not
-  // a whole number of ranges.
-  absl::Status Release(uint64_t bytes);
-  size_t outstanding() const { return ranges_.size(); }
+  absl::Status Release(uint64_t bytes) { return space_.Release(bytes); }
+  size_t outstanding() const { return space_.outstanding(); }
 
  private:
-  struct Range {
-    uint64_t begin, end;
-  };
-
-  Ring(UniqueFd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
-  std::optional<uint64_t> Place(size_t bytes) const;
+  Ring(UniqueFd fd, Mapping mapping)
+      : fd_(std::move(fd)), mapping_(std::move(mapping)), space_(mapping_.size()) {}
 
   UniqueFd fd_;
   Mapping mapping_;
-  std::deque<Range> ranges_;  // given out, oldest first
+  RingSpace space_;
 };
 
 // The receiver's end. INVALID_ARGUMENT: `fd` is not sealed memory of `bytes`.

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/transport/shm/ring.h"
 #include "common/transport/shm/unix_socket.h"
@@ -52,14 +51,7 @@ class RingSource final : public PutSource {
 
   absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
                                           uint32_t payload_bytes) const override {
-    if (payload_bytes != 0) {
-      return absl::InvalidArgumentError("bytes behind a put whose bytes are in the ring");
-    }
-    if (put.bytes() > ring_.size() || put.ring_offset() > ring_.size() - put.bytes()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "put of ", put.bytes(), " bytes at ", put.ring_offset(), " of a ring of ", ring_.size()));
-    }
-    return ring_.data() + put.ring_offset();
+    return LocateInRing({ring_.data(), ring_.size()}, put, payload_bytes);
   }
   bool reports_consumed() const override { return true; }
 
@@ -67,17 +59,19 @@ class RingSource final : public PutSource {
   Mapping ring_;
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions& options, EventLoop* loop,
+absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext& context,
                                             baton::v1::HandoffHello& hello) {
-  BATON_ASSIGN_OR_RETURN(Ring ring, Ring::Make(options.ring_bytes));
+  BATON_ASSIGN_OR_RETURN(Ring ring, Ring::Make(context.options.ring_bytes));
   UniqueFd pass(dup(ring.fd()));
   if (!pass.valid()) return absl::ResourceExhaustedError("no descriptor for the ring");
   hello.set_ring_bytes(ring.size());
-  return OutgoingChannel{std::make_unique<RingChannel>(std::move(ring), loop), std::move(pass)};
+  return OutgoingChannel{std::make_unique<RingChannel>(std::move(ring), context.loop),
+                         std::move(pass)};
 }
 
-absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const baton::v1::HandoffHello& hello,
-                                                      UniqueFd passed) {
+absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const SourceContext&,
+                                                      const baton::v1::HandoffHello& hello,
+                                                      UniqueFd passed, baton::v1::HandoffWelcome&) {
   BATON_ASSIGN_OR_RETURN(Mapping ring, MapRing(std::move(passed), hello.ring_bytes()));
   return std::make_unique<RingSource>(std::move(ring));
 }
@@ -85,9 +79,13 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const baton::v1::HandoffHe
 }  // namespace
 
 Transport ShmTransport() {
-  return {"shm",       DialUnix,
-          MakeChannel, [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
-          ListenUnix,  MakeSource};
+  return {"shm",
+          SocketKind::kUnix,
+          DialUnix,
+          MakeChannel,
+          [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
+          ListenUnix,
+          MakeSource};
 }
 
 }  // namespace baton::transport

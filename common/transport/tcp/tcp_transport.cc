@@ -41,21 +41,27 @@ class StreamSource final : public PutSource {
   bool reports_consumed() const override { return false; }
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const SenderOptions&, EventLoop*,
-                                            baton::v1::HandoffHello&) {
+absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext&, baton::v1::HandoffHello&) {
   return OutgoingChannel{std::make_unique<StreamChannel>(), UniqueFd()};
 }
 
-absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const baton::v1::HandoffHello&, UniqueFd) {
+absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const SourceContext&,
+                                                      const baton::v1::HandoffHello&, UniqueFd,
+                                                      baton::v1::HandoffWelcome&) {
   return std::make_unique<StreamSource>();
 }
 
 }  // namespace
 
 Transport TcpTransport() {
-  return {"tcp",       DialTcp,
-          MakeChannel, [](const ReceiverOptions& options) { return !options.tcp_address.empty(); },
-          ListenTcp,   MakeSource};
+  return {
+      "tcp",
+      SocketKind::kTcp,
+      DialTcp,
+      MakeChannel,
+      [](const ReceiverOptions& options) { return options.tcp && !options.tcp_address.empty(); },
+      ListenTcp,
+      MakeSource};
 }
 
 }  // namespace baton::transport

@@ -269,7 +269,7 @@ TEST_P(Cancel, RestartedReceiverIsFoundByTheNextOpen) {
       sender_->Open({{GetParam(), address}}, {Key(3), 64}, absl::InfiniteFuture(), commit.done());
   EXPECT_EQ(commit.Wait().code(), kUnavailable);
   // The same address again, as after a restart.
-  if (GetParam() == "tcp") receiver_options_.tcp_address = address;
+  if (GetParam() != "shm") receiver_options_.tcp_address = address;
   landing_ = std::make_unique<FakeLanding>(layout_);
   auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
   ASSERT_TRUE(receiver.ok()) << receiver.status();
@@ -309,11 +309,12 @@ TEST_P(Cancel, SenderRestartedTwentyTimesUnderLoadLeavesNothingBehind) {
   EXPECT_TRUE(landing_->WaitAborted(landing_->granted() - landing_->committed()));
 }
 
-TEST_P(Cancel, TwoHundredReconnectsKeepDescriptorsAndThreadsFlat) {
+TEST_P(Cancel, ManyReconnectsKeepDescriptorsAndThreadsFlat) {
   sender_options_.ring_bytes = 64 << 10;
   Start();
   size_t fds = 0, threads = 0;
-  for (int round = 0; round < 200; ++round) {
+  const int rounds = GetParam() == "ucx" ? 50 : 200;  // it opens devices each time
+  for (int round = 0; round < rounds; ++round) {
     Outcome granted;
     auto writer = Open(round, 64, granted.done());
     ASSERT_EQ(granted.Wait(), absl::OkStatus());
@@ -326,12 +327,12 @@ TEST_P(Cancel, TwoHundredReconnectsKeepDescriptorsAndThreadsFlat) {
       threads = Threads();
     }
   }
-  EXPECT_TRUE(landing_->WaitAborted(200));
+  EXPECT_TRUE(landing_->WaitAborted(rounds));
   EXPECT_TRUE(SettlesAt(OpenFds, fds));
   EXPECT_TRUE(SettlesAt(Threads, threads));
 }
 
-BATON_BOTH_TRANSPORTS(Cancel);
+BATON_ALL_TRANSPORTS(Cancel);
 
 }  // namespace
 }  // namespace baton::transport

@@ -237,7 +237,7 @@ TEST_P(Conformance, CommitHearsWhatTheLandingAnswers) {
   EXPECT_EQ(landing_->aborted(), 0u) << "the landing has it already";
 }
 
-BATON_BOTH_TRANSPORTS(Conformance);
+BATON_ALL_TRANSPORTS(Conformance);
 
 }  // namespace
 }  // namespace baton::transport

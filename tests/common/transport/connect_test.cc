@@ -107,7 +107,7 @@ TEST_P(Connect, ReceiverThatNeverAnswersTheHelloTimesOut) {
   }
 }
 
-BATON_BOTH_TRANSPORTS(Connect);
+BATON_ALL_TRANSPORTS(Connect);
 
 class Endpoints : public TransportTest {};
 

@@ -200,7 +200,7 @@ TEST_P(FaultySender, KilledConnectionEndsTheHandOffAndTheNextOneWorks) {
   EXPECT_EQ(HandOver(2, prompt), absl::OkStatus());
 }
 
-BATON_BOTH_TRANSPORTS(FaultySender);
+BATON_ALL_TRANSPORTS(FaultySender);
 
 }  // namespace
 }  // namespace baton::transport

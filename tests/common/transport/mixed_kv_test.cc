@@ -179,7 +179,7 @@ TEST_P(MixedKv, PutOfAnotherSizeThanTheWireTypesIsRefused) {
   EXPECT_TRUE(landing_->WaitAborted(1));
 }
 
-BATON_BOTH_TRANSPORTS(MixedKv);
+BATON_ALL_TRANSPORTS(MixedKv);
 
 }  // namespace
 }  // namespace baton::transport

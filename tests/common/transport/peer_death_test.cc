@@ -193,14 +193,14 @@ TEST_P(ReceiverDeath, WhileTheCommitIsDecided) {
   ASSERT_EQ(from_child_.Read(), "committing");
   ExpectUnavailableAtOnce(child, {&commit});
   // Its successor takes over the dead one's address (shm: the file it left).
-  StartReceiver(GetParam() == "tcp" ? address : "127.0.0.1:0");
+  StartReceiver(GetParam() == "shm" ? "127.0.0.1:0" : address);
   StartSender();
   PromptKv next(layout_, 2, 2);
   EXPECT_EQ(HandOver(2, next), absl::OkStatus());
 }
 
-BATON_BOTH_TRANSPORTS(PeerDeath);
-BATON_BOTH_TRANSPORTS(ReceiverDeath);
+BATON_ALL_TRANSPORTS(PeerDeath);
+BATON_ALL_TRANSPORTS(ReceiverDeath);
 
 }  // namespace
 }  // namespace baton::transport

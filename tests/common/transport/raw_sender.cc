@@ -31,7 +31,8 @@ HandoffFrame RawSender::Hello(const kv::KvLayout& layout, uint64_t incarnation) 
   hello.set_sender_id("raw");
   hello.set_sender_incarnation(incarnation);
   FillLayoutInfo(layout, *hello.mutable_layout());
-  if (transport() == "shm") hello.set_ring_bytes(kRingBytes);
+  if (transport() != "tcp") hello.set_ring_bytes(kRingBytes);
+  hello.set_transport(transport());
   return frame;
 }
 
@@ -41,7 +42,11 @@ void RawSender::SendHello(const HandoffFrame& hello) {
 
 bool RawSender::Greet(const kv::KvLayout& layout, uint64_t incarnation) {
   SendHello(Hello(layout, incarnation));
-  return Read().has_welcome();
+  const HandoffFrame answer = Read();
+  if (transport() == "ucx" && answer.has_welcome()) {
+    ucx_ = std::make_unique<RawUcx>(answer.welcome().ucx(), kRingBytes);
+  }
+  return answer.has_welcome();
 }
 
 void RawSender::Send(const HandoffFrame& frame) { SendBytes(EncodeFrame(frame)); }
@@ -137,6 +142,10 @@ void RawSender::SendPut(baton::v1::Put put, const std::string& bytes) {
   *frame.mutable_put() = std::move(put);
   if (transport() == "shm") {
     std::memcpy(ring_.At(0, bytes.size()).data(), bytes.data(), bytes.size());
+    return Send(frame);
+  }
+  if (ucx_ != nullptr) {
+    ucx_->Put(bytes);
     return Send(frame);
   }
   SendBytes(EncodeFrame(frame, static_cast<uint32_t>(bytes.size())) + bytes);

@@ -2,6 +2,7 @@
 // A sender made by hand, frame by frame, that can say anything.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "baton/v1/handoff.pb.h"
@@ -10,6 +11,7 @@
 #include "common/transport/frame.h"
 #include "common/transport/kv_transport.h"
 #include "common/transport/shm/ring.h"
+#include "tests/common/transport/raw_ucx.h"
 
 namespace baton::transport {
 
@@ -52,6 +54,7 @@ class RawSender {
   const Endpoint endpoint_;
   UniqueFd fd_;
   Ring ring_;
+  std::unique_ptr<RawUcx> ucx_;
 };
 
 }  // namespace baton::transport

@@ -93,7 +93,7 @@ TEST_P(Throughput, PromptsThatBothSidesConvert) {
   Measure("bf16 over int8", kv::KvType::kBf16, kv::KvType::kBf16, kv::KvType::kInt8);
 }
 
-BATON_BOTH_TRANSPORTS(Throughput);
+BATON_ALL_TRANSPORTS(Throughput);
 
 }  // namespace
 }  // namespace baton::transport

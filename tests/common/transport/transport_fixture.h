@@ -153,6 +153,7 @@ class TransportTest : public testing::TestWithParam<std::string> {
     receiver_options_.receiver_id = "decode-1";
     receiver_options_.socket_dir = dir_.path();
     receiver_options_.tcp_address = tcp_address;
+    receiver_options_.ucx = GetParam() == "ucx";
     auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
     ASSERT_TRUE(receiver.ok()) << receiver.status();
     receiver_ = *std::move(receiver);
@@ -206,8 +207,8 @@ class TransportTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<KvSender> sender_;
 };
 
-#define BATON_BOTH_TRANSPORTS(suite)                                 \
-  INSTANTIATE_TEST_SUITE_P(Kv, suite, testing::Values("shm", "tcp"), \
+#define BATON_ALL_TRANSPORTS(suite)                                        \
+  INSTANTIATE_TEST_SUITE_P(Kv, suite, testing::ValuesIn(TransportNames()), \
                            [](const auto& instance) { return instance.param; })
 
 }  // namespace baton::transport
