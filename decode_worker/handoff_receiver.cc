@@ -44,7 +44,9 @@ absl::StatusOr<engine::HandoffSender*> HandoffReceiver::Prepare(const Context& c
   if (Has(options.transports, "shm")) {
     BATON_ASSIGN_OR_RETURN(options_.socket_dir, SocketFolder(flags_.socket_dir));
   }
-  if (Has(options.transports, "tcp")) options_.tcp_address = flags_.kv_listen;
+  options_.ucx = Has(options.transports, "ucx");
+  options_.tcp = Has(options.transports, "tcp");
+  if (options_.ucx || options_.tcp) options_.tcp_address = flags_.kv_listen;
   return nullptr;
 }
 

@@ -22,9 +22,10 @@ std::vector<v1::HandoffEndpoint> Reachable(const Worker& prefill, const Worker& 
   std::vector<v1::HandoffEndpoint> endpoints;
   const bool same_host =
       !prefill.hello.host_id().empty() && prefill.hello.host_id() == decode.hello.host_id();
-  for (const std::string& transport : {std::string("shm"), std::string("tcp")}) {
-    if (rule == TransportRule::kShm && transport != "shm") continue;
-    if (rule == TransportRule::kTcp && transport != "tcp") continue;
+  for (const auto& [transport, wanted_by] : {std::pair{std::string("shm"), TransportRule::kShm},
+                                             {"ucx", TransportRule::kUcx},
+                                             {"tcp", TransportRule::kTcp}}) {
+    if (rule != TransportRule::kAuto && rule != wanted_by) continue;
     if (transport == "shm" && !same_host) continue;
     if (!Supports(prefill.hello, transport)) continue;
     for (const v1::HandoffEndpoint& endpoint : decode.hello.handoff_endpoints()) {

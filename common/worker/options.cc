@@ -10,6 +10,7 @@
 #include "common/kv/layout.h"
 #include "common/model/weight_choice.h"
 #include "common/speculation/draft_policy.h"
+#include "common/transport/kv_transport.h"
 #include "common/worker/host_id.h"
 
 namespace baton::worker {
@@ -119,7 +120,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Cluster", "host-id", &options->host_id,
            "Workers with equal ids share a file system for sockets; default: found out");
   line.Add("Cluster", "transport", &options->transports,
-           "Ways KV may travel, best first: shm, tcp; may be repeated; default: both");
+           "Ways KV may travel, best first: shm, ucx (RDMA, in builds with UCX), tcp; may be "
+           "repeated; default: shm, tcp, and ucx between them on a host with an RDMA device");
   line.Add("Cluster", "handoff-timeout", &options->handoff_timeout,
            "A hand-off that takes longer is given up");
 
@@ -157,11 +159,13 @@ absl::Status Complete(Options* options) {
   if (options->routers.empty()) {
     return FlagError("router", "give the HOST:PORT of at least one router");
   }
-  if (options->transports.empty()) options->transports = {"shm", "tcp"};
-  for (const std::string& transport : options->transports) {
-    if (transport != "shm" && transport != "tcp") {
-      return FlagError("transport", absl::StrCat("must be shm or tcp, is ", transport));
-    }
+  if (options->transports.empty()) options->transports = transport::DefaultTransports();
+  const std::vector<std::string> known = transport::TransportNames();
+  for (const std::string& name : options->transports) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    return FlagError("transport", name == "ucx"
+                                      ? "ucx is not in this build: libucx-dev was not installed"
+                                      : absl::StrCat("must be shm, ucx or tcp, is ", name));
   }
   if (options->draft_tokens > speculation::kMostDraftTokens) {
     return FlagError("draft-tokens", absl::StrCat("must be at most ", speculation::kMostDraftTokens,

@@ -12,7 +12,7 @@ namespace {
 
 class CancelTest : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, CancelTest, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, CancelTest, ::testing::ValuesIn(HandoffTransports()),
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_P(CancelTest, RandomCancellationsLeaveNothingBehind) {

@@ -65,7 +65,7 @@ void ExpectSame(const Result& a, const Result& b) {
 
 class ChoicesTest : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, ChoicesTest, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, ChoicesTest, ::testing::ValuesIn(HandoffTransports()),
                          [](const auto& instance) { return std::string(instance.param); });
 
 TEST_P(ChoicesTest, EveryStrategyGivesTheSameOnEveryPathAndBesideOthers) {

@@ -16,6 +16,15 @@ namespace baton::testing {
 // The binary of that name in the build's bin folder.
 std::string Binary(const std::string& name);
 
+// Those that the workers were built with.
+inline std::vector<const char*> HandoffTransports() {
+#ifdef BATON_HAS_UCX
+  return {"shm", "ucx", "tcp"};
+#else
+  return {"shm", "tcp"};
+#endif
+}
+
 // Polls `condition` until it holds; false after `timeout`.
 bool Eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds timeout = std::chrono::seconds(10));

@@ -27,7 +27,7 @@ std::string NameOf(const Fault& fault) {
 
 std::vector<Fault> Faults() {
   std::vector<Fault> faults;
-  for (const char* transport : {"shm", "tcp"}) {
+  for (const char* transport : HandoffTransports()) {
     for (const char* victim : {"prefill-1", "decode-1"}) {
       for (const Moment moment : {Moment::kPrefill, Moment::kTransfer, Moment::kDecode}) {
         faults.push_back({transport, victim, moment});
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(All, TransferFaultTest,
                                            "kill-after-bytes=20000"));
 
 TEST_P(TransferFaultTest, BadTransferFailsItsRequestAloneAndTheNextIsRight) {
-  for (const char* transport : {"shm", "tcp"}) {
+  for (const char* transport : HandoffTransports()) {
     ClusterOptions options;
     options.worker_flags = {"--transport", transport, "--chunk-tokens", "64"};
     options.prefill_flags = {"--fault", GetParam()};
@@ -150,6 +150,26 @@ TEST_P(TransferFaultTest, BadTransferFailsItsRequestAloneAndTheNextIsRight) {
     EXPECT_EQ(whole.token_ids, RightAnswer(request));
   }
 }
+
+#ifdef BATON_HAS_UCX
+TEST(PathFault, RequestWhoseHandOffLosesUcxEndsWithTheSameTokensOverTheSocket) {
+  for (const char* fault : {"lose-path-after-bytes=1", "lose-path-after-bytes=20000"}) {
+    ClusterOptions options;
+    options.worker_flags = {"--transport", "ucx", "--chunk-tokens", "64"};
+    options.prefill_flags = {"--fault", fault};
+    auto cluster = Cluster::Start(options);
+    ASSERT_NE(cluster, nullptr);
+    for (uint32_t seed = 1; seed <= 2; ++seed) {
+      const Request request = MakeRequest(RandomPrompt(300, seed), 20, Path::kSplit);
+      const Result result = cluster->client().Generate(request);
+      EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
+      EXPECT_EQ(result.token_ids, RightAnswer(request));
+    }
+    EXPECT_NE(cluster->Logs().find("kv goes on over tcp"), std::string::npos);
+    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace baton::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Right tokens on every path: hand-off over shm, over tcp, and no hand-off.
+// Right tokens on every path: hand-off over shm, ucx and tcp, and no hand-off.
 #include <gtest/gtest.h>
 
 #include "tests/integration/requests.h"
@@ -16,6 +16,9 @@ struct Way {
 
 std::vector<Way> Ways() {
   return {{"shm", {}, Path::kSplit, "shm"},
+#ifdef BATON_HAS_UCX
+          {"ucx", {"--transport", "ucx"}, Path::kSplit, "ucx"},
+#endif
           {"tcp", {"--transport", "tcp"}, Path::kSplit, "tcp"},
           {"local", {}, Path::kLocal, ""}};
 }

@@ -214,6 +214,25 @@ TEST_F(PairingTest, TransportRuleRestrictsWhatIsOffered) {
   }
 }
 
+TEST_F(PairingTest, UcxIsOfferedBeforeTcpWhereBothWorkersHaveIt) {
+  v1::WorkerMessage prefill = MakeHello("p", v1::WORKER_ROLE_PREFILL);
+  prefill.mutable_hello()->add_transports("ucx");
+  Add(prefill);
+  v1::WorkerMessage decode = MakeHello("d", v1::WORKER_ROLE_DECODE);
+  decode.mutable_hello()->set_host_id("elsewhere");
+  v1::HandoffEndpoint* ucx = decode.mutable_hello()->add_handoff_endpoints();
+  ucx->set_transport("ucx");
+  ucx->set_address("10.0.0.2:7000");
+  Add(decode);
+  const Pairing both = Choose();
+  ASSERT_EQ(both.endpoints.size(), 2u);
+  EXPECT_EQ(both.endpoints[0].transport(), "ucx");
+  EXPECT_EQ(both.endpoints[1].transport(), "tcp");
+  const Pairing only = Choose(v1::PATH_SPLIT, TransportRule::kUcx);
+  ASSERT_EQ(only.endpoints.size(), 1u);
+  EXPECT_EQ(only.endpoints[0].transport(), "ucx");
+}
+
 TEST_F(PairingTest, TransportsThePrefillWorkerLacksAreNotOffered) {
   v1::WorkerMessage hello = MakeHello("p", v1::WORKER_ROLE_PREFILL);
   hello.mutable_hello()->clear_transports();

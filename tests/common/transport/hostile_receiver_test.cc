@@ -58,7 +58,7 @@ class HostileReceiver : public TransportTest {
     StartSender();
     ScriptedReceiver receiver(first, second);
     PromptKv prompt(layout_, 2, 1);
-    const auto writer = sender_->Open({{"tcp", receiver.address()}}, {Key(1), prompt.tokens()},
+    const auto writer = sender_->Open({{GetParam(), receiver.address()}}, {Key(1), prompt.tokens()},
                                       absl::Now() + absl::Seconds(5), [](const absl::Status&) {});
     Outcome put, commit;
     writer->Put(prompt.all(), prompt.Sources(prompt.all()), put.done());
@@ -114,6 +114,33 @@ TEST_P(HostileReceiver, RefusalKeepsItsCodeAndUnknownTransfersAreIgnored) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kv, HostileReceiver, testing::Values("tcp"));
+
+class HostileUcxReceiver : public HostileReceiver {};
+
+// UCX itself believes any address: what reaches it has a checksum.
+TEST_P(HostileUcxReceiver, WelcomeWithoutARingOrWithAnotherEndsTheCallsWithUnavailable) {
+  HandoffFrame none, small, spoiled;
+  none.mutable_welcome();
+  baton::v1::UcxRing& ring = *small.mutable_welcome()->mutable_ucx();
+  ring.set_worker_address("address");
+  ring.set_key("key");
+  ring.set_bytes(4096);
+  spoiled = small;
+  spoiled.mutable_welcome()->mutable_ucx()->set_bytes(sender_options_.ring_bytes);
+  spoiled.mutable_welcome()->mutable_ucx()->set_crc32c(1);
+  for (const HandoffFrame& welcome : {none, small, spoiled}) {
+    const absl::Status status = HandOverTo(EncodeFrame(welcome), "");
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(status.message().find("UCX"), absl::string_view::npos) << status;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kv, HostileUcxReceiver, testing::ValuesIn([] {
+                           std::vector<std::string> names = TransportNames();
+                           std::erase_if(names, [](const auto& name) { return name != "ucx"; });
+                           return names;
+                         }()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HostileUcxReceiver);
 
 }  // namespace
 }  // namespace baton::transport
