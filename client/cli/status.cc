@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `baton status`: workers, load, KV in use; once, or again and again.
+// `baton status`: workers, load, KV in use; once, or again and again. With
+// --kv-dump who holds which KV blocks of a worker.
 #include <unistd.h>
 
 #include <iostream>
@@ -12,6 +13,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
+#include "client/cli/kv_dump.h"
+#include "client/cli/kv_dump_view.h"
 #include "client/cli/result_json.h"
 #include "client/cli/router_flags.h"
 #include "client/cli/status_view.h"
@@ -98,10 +101,16 @@ class StatusCommand final : public Command {
     line->Add("Output", "json", &json_, "One JSON object instead of a table");
     line->Add("Output", "watch", &watch_, "Shows it again every --interval, until Ctrl-C");
     line->Add("Output", "interval", &interval_, "Between two looks of --watch, from 100ms");
+    line->Add("Output", "kv-dump", &kv_dump_,
+              "Every KV block of the workers named by --worker instead: who holds it, and why");
+    line->Add("Output", "worker", &workers_,
+              "With --kv-dump: HOST:PORT that a worker has for --listen; may be repeated");
     router_.Register(*line);
   }
 
   int Run() override {
+    if (kv_dump_) return DumpKv();
+    if (!workers_.empty()) return UsageError("--worker needs --kv-dump");
     const std::unique_ptr<Client> client = router_.Connect();
     if (!watch_) return Show(*client, std::nullopt).second;
     if (interval_ < absl::Milliseconds(100)) {
@@ -122,6 +131,27 @@ class StatusCommand final : public Command {
   }
 
  private:
+  int DumpKv() {
+    if (watch_) return UsageError("--kv-dump and --watch cannot be given together");
+    if (workers_.empty()) {
+      return UsageError("--kv-dump needs --worker HOST:PORT, where a worker listens");
+    }
+    Json all = Json::array();
+    for (const std::string& worker : workers_) {
+      v1::KvDump dump;
+      if (const Status status = FetchKvDump(router_.options(), worker, &dump); !status.ok()) {
+        return Refuse(status);
+      }
+      if (json_) {
+        all.push_back(KvDumpToJson(dump));
+      } else {
+        std::cout << FormatKvDump(dump) << (worker == workers_.back() ? "" : "\n");
+      }
+    }
+    if (json_) std::cout << all.dump(2) << "\n";
+    return kExitOk;
+  }
+
   static int Refuse(const Status& status) {
     std::cerr << "baton: " << StatusLine(status) << "\n";
     return kExitFailed;
@@ -141,7 +171,8 @@ class StatusCommand final : public Command {
   }
 
   RouterFlags router_;
-  bool json_ = false, watch_ = false;
+  bool json_ = false, watch_ = false, kv_dump_ = false;
+  std::vector<std::string> workers_;
   absl::Duration interval_ = absl::Seconds(1);
 };
 

@@ -120,6 +120,10 @@ void Engine::Trim(uint32_t keep) {
   impl_->Post([impl = impl_.get(), keep] { impl->Trim(keep); });
 }
 
+void Engine::DumpKv(absl::AnyInvocable<void(KvDump)> done) {
+  impl_->Post([impl = impl_.get(), done = std::move(done)]() mutable { done(impl->DumpKv()); });
+}
+
 void Engine::Drain(std::function<void()> drained) {
   impl_->Post([impl = impl_.get(), drained = std::move(drained)]() mutable {
     impl->Drain(std::move(drained));

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
+#include "common/engine/kv_dump.h"
 #include "common/grammar/matcher.h"
 #include "common/kv/arena.h"
 #include "common/kv/block_file.h"
@@ -347,6 +349,11 @@ class Engine final {
   // No new sequences; what runs is finished. `drained` is called once when
   // nothing is left.
   void Drain(std::function<void()> drained);
+
+  // Hands `done` who holds which block, between two steps; for operators, since it
+  // looks at every block. Called on the engine's thread, where it must not block;
+  // destroyed without a call when the engine goes first.
+  void DumpKv(absl::AnyInvocable<void(KvDump)> done);
 
   Load load() const;
   const model::Model& model() const;

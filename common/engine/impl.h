@@ -57,6 +57,7 @@ class Engine::Impl final {
   void SetReservationCancelled(std::function<void(SequenceRef)> callback);
   void Drain(std::function<void()> drained);
   void Trim(uint32_t keep);
+  KvDump DumpKv() const;  // kv_dump.cc
 
  private:
   // A branch's part of a step.

@@ -125,7 +125,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Cluster", "handoff-timeout", &options->handoff_timeout,
            "A hand-off that takes longer is given up");
 
-  line.Add("Network", "listen", &options->listen, "Address of health checks and reflection");
+  line.Add("Network", "listen", &options->listen,
+           "Address of health checks, reflection and baton status --kv-dump");
   line.Add("Network", "metrics-listen", &options->metrics_listen,
            "Address of Prometheus metrics; empty: none");
   rpc::AddTlsFlags(line, &options->tls);

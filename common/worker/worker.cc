@@ -20,6 +20,7 @@
 #include "common/kv/memory_budget.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
+#include "common/worker/admin_service.h"
 #include "common/worker/kv_budget.h"
 #include "common/worker/model_source.h"
 #include "common/worker/periodic.h"
@@ -76,6 +77,7 @@ class Worker final {
   metrics::Labels labels_;
   std::unique_ptr<WorkerMetrics> worker_metrics_;
   std::unique_ptr<Profile> profile_;  // null: none
+  std::unique_ptr<AdminService> admin_;
   std::unique_ptr<rpc::Server> server_;
   prefix::Journal journal_;  // of the engine's prefix cache
   std::unique_ptr<grammar::MatcherCache> constraints_;
@@ -120,7 +122,8 @@ absl::Status Worker::StartServers() {
   rpc::ServerOptions server;
   server.listen = options_.listen;
   server.tls = options_.tls;
-  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {}));
+  admin_ = std::make_unique<AdminService>(options_.worker_id, std::string(RoleName(options_.role)));
+  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start(server, {{"baton.v1.Admin", admin_.get()}}));
   metrics_.AddProcessMetrics();
   if (options_.metrics_listen.empty()) return absl::OkStatus();
   return metrics_.Serve(options_.metrics_listen);
@@ -177,6 +180,7 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   BATON_ASSIGN_OR_RETURN(engine_,
                          engine::Engine::Create(std::move(timed), engine, listener, sender));
   worker_metrics_->Watch(engine_.get());
+  admin_->Watch(engine_.get());
   BATON_RETURN_IF_ERROR(handoff_->Start(engine_.get()));
   handoff_started_ = true;
   return absl::OkStatus();
@@ -271,6 +275,7 @@ void Worker::Stop() {
   if (links_ != nullptr) links_->Stop(absl::ZeroDuration());
   if (handoff_started_) handoff_->Stop();
   if (worker_metrics_ != nullptr) worker_metrics_->StopWatching();
+  if (admin_ != nullptr) admin_->StopWatching();
   engine_.reset();
   if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
 }

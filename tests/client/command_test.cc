@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "baton/v1/admin.grpc.pb.h"
 #include "tests/client/child_process.h"
 #include "tests/client/scripted_router.h"
 
@@ -190,6 +191,63 @@ TEST(Command, StatusShowsWorkers) {
   ChildProcess json = Baton({"status", "--json", "--router", router.address()});
   EXPECT_EQ(json.Wait(), 0);
   EXPECT_EQ(Json::parse(json.output())["workers"][0]["kv"]["blocks_free"], 60);
+}
+
+class ScriptedAdmin final : public v1::Admin::Service {
+ public:
+  ScriptedAdmin() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  grpc::Status GetKvDump(grpc::ServerContext*, const v1::GetKvDumpRequest*,
+                         v1::KvDump* dump) override {
+    dump->set_worker_id("decode-1");
+    dump->set_role("decode");
+    dump->set_blocks_total(10);
+    dump->set_blocks_free(6);
+    dump->add_owners()->set_request_id("r-7");
+    v1::KvRun* held = dump->add_runs();
+    held->set_count(4);
+    held->set_requests(1);
+    held->add_owners(0);
+    v1::KvRun* free = dump->add_runs();
+    free->set_first(4);
+    free->set_count(6);
+    return grpc::Status::OK;
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(Command, KvDumpAsksTheWorker) {
+  ScriptedAdmin worker;
+  ChildProcess table = Baton({"status", "--kv-dump", "--worker", worker.address()});
+  EXPECT_EQ(table.Wait(), 0) << table.error();
+  EXPECT_THAT(table.output(), HasSubstr("decode-1 (decode)"));
+  EXPECT_THAT(table.output(), HasSubstr("r-7"));
+  ChildProcess json = Baton({"status", "--kv-dump", "--json", "--worker", worker.address()});
+  EXPECT_EQ(json.Wait(), 0) << json.error();
+  const Json dumps = Json::parse(json.output());
+  EXPECT_EQ(dumps[0]["runs"][1]["count"], 6);
+  EXPECT_EQ(dumps[0]["owners"][0]["request_id"], "r-7");
+}
+
+TEST(Command, KvDumpSaysWhatIsMissing) {
+  ChildProcess none = Baton({"status", "--kv-dump"});
+  EXPECT_EQ(none.Wait(), 2);
+  EXPECT_THAT(none.error(), HasSubstr("--worker HOST:PORT"));
+  ChildProcess alone = Baton({"status", "--worker", "127.0.0.1:1"});
+  EXPECT_EQ(alone.Wait(), 2);
+  EXPECT_THAT(alone.error(), HasSubstr("--worker needs --kv-dump"));
+  ChildProcess dead = Baton({"status", "--kv-dump", "--worker", "127.0.0.1:1"});
+  EXPECT_EQ(dead.Wait(), 1);
+  EXPECT_THAT(dead.error(), HasSubstr("worker at 127.0.0.1:1"));
 }
 
 TEST(Command, TokenizesThroughTheRouterAndInProcess) {
