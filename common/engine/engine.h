@@ -341,7 +341,8 @@ class Engine final {
 
   // Moves what lies beyond the first `keep` blocks of the pool to free ones among
   // them, a few blocks between any two steps, and gives the memory of the rest
-  // back to the system. Prefixes that do not fit are evicted; blocks that a
+  // back to the system: huge pages whole, so that blocks beside the kept ones in
+  // their last huge page stay in use. Prefixes that do not fit are evicted; blocks that a
   // hand-off uses stay. The pool's size is the same as before: blocks beyond are
   // used again when the others are not enough. No token depends on it.
   void Trim(uint32_t keep);

@@ -30,14 +30,16 @@ void Engine::Impl::TrimUnused(absl::Time now) {
 
 void Engine::Impl::TrimSome() {
   if (!trim_to_) return;
-  const uint32_t keep = *trim_to_;
   if (prefix_cache_ != nullptr) {
-    prefix_cache_->MakeFree(std::min(pool_.capacity() - keep, FreeBlocks()));
+    prefix_cache_->MakeFree(std::min(pool_.capacity() - *trim_to_, FreeBlocks()));
   }
-  pool_.PreferBelow(keep);
-  if (MoveBlocks(keep)) return;
+  // Huge pages are emptied or left alone; where there is but one, its pages are.
+  uint32_t bound = arena_->FillHugePages(*trim_to_);
+  if (bound >= pool_.high()) bound = *trim_to_;
+  pool_.PreferBelow(bound);
+  if (MoveBlocks(bound)) return;
   trim_to_.reset();
-  Discard(keep, pool_.high());
+  Discard(bound, pool_.high());
   pool_.ForgetHigh();
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -104,10 +105,19 @@ size_t KvArena::Discard(BlockId first, uint32_t count) const {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t begin = static_cast<size_t>(first) * block_bytes_;
   const size_t end = begin + count * block_bytes_;
-  const size_t from = (begin + page - 1) / page * page;
-  const size_t to = end / page * page;
+  size_t from = (begin + kAlignment - 1) / kAlignment * kAlignment;
+  size_t to = end / kAlignment * kAlignment;
+  if (from >= to) {
+    from = (begin + page - 1) / page * page;
+    to = end / page * page;
+  }
   if (from >= to || madvise(data_ + from, to - from, MADV_DONTNEED) != 0) return 0;
   return to - from;
+}
+
+uint32_t KvArena::FillHugePages(uint32_t blocks) const {
+  const size_t pages = (blocks * block_bytes_ + kAlignment - 1) / kAlignment;
+  return static_cast<uint32_t>(std::min<size_t>(blocks_, pages * kAlignment / block_bytes_));
 }
 
 KvArena::~KvArena() {

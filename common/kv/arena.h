@@ -58,8 +58,13 @@ class KvArena final {
 
   // Gives the memory of `count` blocks from `first` on back to the system, but
   // for pages that other blocks share; what was in them is lost, and they take
-  // memory again once written. Returns the bytes. REQUIRES: nobody holds them.
+  // memory again once written. Where they fill huge pages these alone: of a huge
+  // page that is given back in part the kernel keeps all until it splits it.
+  // Returns the bytes. REQUIRES: nobody holds them.
   size_t Discard(BlockId first, uint32_t count) const;
+  // How many blocks, `blocks` or more, lie in the huge pages that the first
+  // `blocks` need: what is kept to give all huge pages behind back whole.
+  uint32_t FillHugePages(uint32_t blocks) const;
 
  private:
   KvArena(const KvLayout& layout, uint32_t blocks, std::byte* data, size_t mapped_bytes);

@@ -2,6 +2,7 @@
 // Blocks change their places while streams run on, and memory goes back.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -123,6 +124,40 @@ TEST_F(Trim, MemoryThatWasNotNeededGoesBackAndComesAgain) {
     }));
   }
   ExpectIdle(*engine);
+}
+
+// 128 of these blocks fill a huge page. Streams lie in the last ones of the pool
+// and are moved into the first, which they share; the others are given back.
+TEST_F(Trim, LiveStreamsLeaveTheirHugePages) {
+  fake_.delay_per_step = absl::Milliseconds(5);  // they outlive the trim
+  Recorder recorder;
+  const auto engine = MakeEngine(fake_, PoolOf(1000), &recorder);
+  std::vector<SequenceSpec> live;
+  for (uint64_t key = 1; key <= 24; ++key) {
+    SequenceSpec spec = MakeSpec(key, RandomPrompt(random_, key <= 20 ? 1000 : 300, fake_), 300);
+    spec.prefix_cache = false;
+    if (key > 20) live.push_back(spec);
+    engine->Submit(std::move(spec));
+    ASSERT_TRUE(recorder.WaitForTokens({1, key}, 1));
+  }
+  for (uint64_t key = 1; key <= 20; ++key) engine->Cancel({1, key}, absl::CancelledError("room"));
+  for (uint64_t key = 1; key <= 20; ++key) ASSERT_TRUE(recorder.WaitForEnd({1, key}));
+  engine->Trim(100);
+  ASSERT_TRUE(Eventually([&] { return engine->load().kv_bytes_returned > 0; }));
+  EXPECT_GE(engine->load().blocks_moved, 4 * 10u);
+  // 24 x 1,300 tokens needed more than 600 blocks.
+  EXPECT_GE(engine->load().kv_bytes_returned, uint64_t{3} << 21);
+  EXPECT_EQ(engine->load().kv_bytes_returned % (2 << 20), 0u);
+  for (const SequenceSpec& spec : live) {
+    EXPECT_EQ(recorder.Of(spec.ref).ends, 0u) << "too late to show anything";
+    ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+    EXPECT_EQ(recorder.Of(spec.ref).tokens, FakeReference(fake_, spec.prompt, spec.max_tokens));
+  }
+  ExpectIdle(*engine);
+  const std::byte* first = engine->arena().Layer(kv::BlockId{128}, 0);
+  const std::byte* last = engine->arena().Layer(kv::BlockId{511}, 0);
+  EXPECT_TRUE(std::all_of(first, last, [](std::byte byte) { return byte == std::byte{0}; }))
+      << "nothing lies there any more";
 }
 
 TEST_F(Trim, WithoutAFloorNothingGoesBack) {

@@ -73,6 +73,33 @@ TEST(KvArena, DiscardedBlocksAreZeroAndTheirNeighboursAreNot) {
   EXPECT_EQ(arena->Discard(BlockId{0}, 0), 0u);
 }
 
+// 9,600 bytes a block: 218.5 of them to a huge page of 2 MiB.
+TEST(KvArena, HugePagesAreGivenBackWhole) {
+  KvLayout layout = SmallLayout();
+  layout.layers = 3;
+  layout.kv_heads = 1;
+  layout.head_dim = 48;
+  layout.type = KvType::kInt8;
+  const size_t block = layout.BlockBytes();
+  const auto arena = KvArena::Create(layout, 1000);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  constexpr size_t kHuge = size_t{2} << 20;
+  for (const uint32_t keep : {0u, 1u, 200u, 218u, 219u, 500u, 1000u}) {
+    const uint32_t filled = arena->FillHugePages(keep);
+    EXPECT_GE(filled, keep);
+    const size_t pages = (keep * block + kHuge - 1) / kHuge;
+    EXPECT_LE(filled * block, pages * kHuge);
+    EXPECT_TRUE(filled == 1000 || (filled + 1) * block > pages * kHuge) << keep;
+  }
+  for (uint32_t id = 0; id < 1000; ++id) std::memset(arena->Layer(BlockId{id}, 0), 7, block);
+  const uint32_t kept = arena->FillHugePages(100);
+  const size_t bytes = arena->Discard(BlockId{kept}, 1000 - kept);
+  EXPECT_GT(bytes, 0u);
+  EXPECT_EQ(bytes % kHuge, 0u);
+  EXPECT_EQ(*(arena->Layer(BlockId{0}, 0) + kHuge - 1), std::byte{7}) << "the page that is kept";
+  EXPECT_EQ(*(arena->Layer(BlockId{0}, 0) + kHuge), std::byte{0});
+}
+
 TEST(KvArena, MoveLeavesOneOwner) {
   auto arena = KvArena::Create(SmallLayout(), 2);
   ASSERT_TRUE(arena.ok()) << arena.status();
