@@ -116,6 +116,12 @@ void FillCommon(const Request& request, Proto* proto) {
   proto->set_no_prefix_cache(!request.prefix_cache);
   proto->set_window(request.window);
   proto->set_window_sinks(request.window_sinks);
+  proto->set_window_stride(request.window_stride);
+  for (const auto& [begin, end] : request.window_keep) {
+    v1::TokenRange* range = proto->add_window_keep();
+    range->set_begin(begin);
+    range->set_end(end);
+  }
   if (request.draft_tokens) proto->set_draft_tokens(*request.draft_tokens);
 }
 
@@ -357,6 +363,7 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
                                                           : "unknown";
   status.model = worker.model();
   status.compute = worker.compute();
+  status.admin_address = worker.admin_address();
   status.draining = worker.draining();
   status.pid = worker.pid();
   status.threads = worker.threads();
@@ -385,6 +392,7 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
   status.accepted_tokens = load.accepted_tokens();
   status.swap_bytes_used = load.swap_bytes_used();
   status.swap_bytes_total = load.swap_bytes_total();
+  status.handoff_bytes = load.handoff_bytes();
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
+#include "common/kv/window_wire.h"
 #include "common/rpc/status.h"
 #include "router/prediction.h"
 
@@ -174,8 +175,7 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_priority(request.spec->priority);
   assign->set_handoff_key(request.handoff_key);
   assign->set_cache_salt(request.spec->cache_salt);
-  assign->set_window(request.spec->window.tokens);
-  assign->set_window_sinks(request.spec->window.sinks);
+  kv::FillWindow(request.spec->window, assign);
   if (request.spec->draft_tokens) assign->set_draft_tokens(*request.spec->draft_tokens);
   // Converted KV has other bits than what the decode worker computes itself:
   // neither is to be taken for the other.

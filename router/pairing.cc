@@ -110,7 +110,8 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
           static_cast<uint64_t>(worker->load.kv_blocks_total()) * worker->load.kv_block_tokens();
       found.largest_pool = std::max(found.largest_pool, pool);
     }
-    if (need.window.limited() && !worker->hello.windows()) {
+    if ((need.window.limited() && !worker->hello.windows()) ||
+        (need.window.sparse() && !worker->hello.sparse_windows())) {
       found.windows_refused = true;
       continue;
     }
@@ -137,7 +138,7 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
   Candidate best_prefill, best_decode;
   best.detail = !found.any_prefill ? "no prefill worker is attached"
                 : found.prefill.empty() && found.windows_refused
-                    ? "no prefill worker takes sequences with a window"
+                    ? "no prefill worker takes sequences with such a window"
                 : found.prefill.empty() ? "no prefill worker's KV pool can hold the prompt"
                                         : "no prefill worker can hand over to a decode worker: "
                                           "kernels, precision or transports differ";
@@ -243,7 +244,8 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
     none.field = "window";
     none.detail = absl::StrCat("is ", need.window.tokens, "; no ",
                                found.decode.empty() ? "decode" : "prefill",
-                               " worker here takes sequences with a window");
+                               " worker here takes sequences with a window",
+                               need.window.sparse() ? " that has a stride or ranges to keep" : "");
     return none;
   }
   if (found.decode.empty() && found.most_sequences > 0) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
+#include "common/kv/window_wire.h"
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sched/policy.h"
@@ -74,10 +75,9 @@ absl::StatusOr<ValidatedRequest> CheckCommon(const Request& request, const Serve
   BATON_RETURN_IF_ERROR(SetAccount(request.tenant(), request.priority(), out));
   out.cache_salt = request.cache_salt();
   out.prefix_cache = !request.no_prefix_cache();
-  out.window = {.tokens = request.window(), .sinks = request.window_sinks()};
-  if (const absl::Status status = kv::CheckWindow(out.window); !status.ok()) {
-    return rpc::BadField("window", std::string(status.message()));
-  }
+  const absl::StatusOr<kv::Window> window = kv::WindowFrom(request);
+  if (!window.ok()) return rpc::BadField("window", std::string(window.status().message()));
+  out.window = *window;
   if (out.window.limited()) out.prefix_cache = false;
   if (request.has_draft_tokens()) {
     if (request.draft_tokens() > speculation::kMostDraftTokens) {

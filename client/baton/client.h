@@ -125,6 +125,10 @@ struct Request : Sampling {
   bool prefix_cache = true;  // false: without prefix caches
   // Attention to the latest tokens and the first ones alone; multiples of 32, 0: to all.
   uint32_t window = 0, window_sinks = 0;
+  // With a window: of every so many tokens the last 32 stay in sight, and these
+  // ranges [first, second) do; multiples of 32.
+  uint32_t window_stride = 0;
+  std::vector<std::pair<uint32_t, uint32_t>> window_keep;
   // Most tokens that are guessed and checked in one step; absent: the worker decides.
   std::optional<uint32_t> draft_tokens;
   std::optional<std::chrono::milliseconds> deadline;
@@ -202,6 +206,7 @@ struct Result {
 
 struct WorkerStatus {
   std::string id, role, model, compute;
+  std::string admin_address;  // where it answers `baton status --kv-dump`
   bool draining = false;
   uint32_t pid = 0, threads = 0;
   uint32_t waiting_sequences = 0, running_sequences = 0;
@@ -216,6 +221,7 @@ struct WorkerStatus {
   uint64_t preemptions = 0, recomputed_tokens = 0, swapped_bytes = 0;
   uint64_t drafted_tokens = 0, accepted_tokens = 0;
   uint64_t swap_bytes_used = 0, swap_bytes_total = 0;
+  uint64_t handoff_bytes = 0;  // of KV that it has handed over
 };
 
 struct ClusterStatus {

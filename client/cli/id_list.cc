@@ -59,6 +59,21 @@ absl::StatusOr<std::vector<std::pair<uint32_t, float>>> ParseBiases(std::string_
   return biases;
 }
 
+absl::StatusOr<std::vector<std::pair<uint32_t, uint32_t>>> ParseRanges(
+    std::string_view flag, const std::vector<std::string>& texts) {
+  std::vector<std::pair<uint32_t, uint32_t>> ranges;
+  for (const std::string& text : texts) {
+    const std::vector<std::string> parts = absl::StrSplit(text, '-');
+    std::pair<uint32_t, uint32_t>& range = ranges.emplace_back();
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &range.first) ||
+        !absl::SimpleAtoi(parts[1], &range.second)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", std::string(flag), ": \"", text, "\" is not BEGIN-END"));
+    }
+  }
+  return ranges;
+}
+
 std::string JoinIds(const std::vector<uint32_t>& ids) { return absl::StrJoin(ids, ","); }
 
 }  // namespace baton::cli

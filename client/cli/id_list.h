@@ -25,6 +25,11 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> ParseIdLists(
 absl::StatusOr<std::vector<std::pair<uint32_t, float>>> ParseBiases(std::string_view flag,
                                                                     std::string_view text);
 
+// "64-128": the first number of a range, and the one behind its last. INVALID_ARGUMENT
+// names `flag` and the text.
+absl::StatusOr<std::vector<std::pair<uint32_t, uint32_t>>> ParseRanges(
+    std::string_view flag, const std::vector<std::string>& texts);
+
 std::string JoinIds(const std::vector<uint32_t>& ids);
 
 }  // namespace baton::cli

@@ -81,6 +81,11 @@ void SamplingFlags::Register(config::CommandLine& line) {
            "Attention to so many latest tokens alone, a multiple of 32; 0: to all");
   line.Add("Answer", "window-sinks", &window_sinks_,
            "With --window: and to so many first ones, a multiple of 32");
+  line.Add("Answer", "window-stride", &window_stride_,
+           "With --window: and to the last 32 of every so many tokens, a multiple of 32");
+  line.Add("Answer", "window-keep", &window_keep_,
+           "With --window: and to the tokens BEGIN-END, multiples of 32 such as 64-128; may be "
+           "repeated");
   line.Add("Answer", "draft-tokens", &draft_tokens_,
            "Most tokens that are guessed and checked in one step, at most 16; no token depends on "
            "it; default: the worker's");
@@ -172,6 +177,8 @@ absl::Status SamplingFlags::Apply(Request* request) const {
   request->prefix_cache = !no_prefix_cache_;
   request->window = window_;
   request->window_sinks = window_sinks_;
+  request->window_stride = window_stride_;
+  BATON_ASSIGN_OR_RETURN(request->window_keep, ParseRanges("window-keep", window_keep_));
   request->draft_tokens = draft_tokens_;
   BATON_ASSIGN_OR_RETURN(request->path, ParsePath(path_));
   if (deadline_) {

@@ -41,7 +41,8 @@ class SamplingFlags final {
   std::string model_, path_ = "auto", tenant_, cache_salt_;
   int32_t priority_ = 0;
   bool no_prefix_cache_ = false;
-  uint32_t window_ = 0, window_sinks_ = 0;
+  uint32_t window_ = 0, window_sinks_ = 0, window_stride_ = 0;
+  std::vector<std::string> window_keep_;
   std::optional<double> temperature_, top_p_, repetition_penalty_;
   std::optional<double> min_p_, typical_p_, presence_penalty_, frequency_penalty_;
   std::optional<uint32_t> top_k_, logprobs_, prompt_logprobs_, max_tokens_, min_tokens_;

@@ -188,6 +188,20 @@ absl::Status SetWindow(const std::string& key, const Json& value, Request* reque
   return absl::OkStatus();
 }
 
+absl::Status SetWindowKeep(const std::string& key, const Json& value, Request* request) {
+  std::vector<std::vector<uint32_t>> ranges;
+  BATON_RETURN_IF_ERROR(SetIdLists(key, value, &ranges));
+  request->window_keep.clear();
+  for (const std::vector<uint32_t>& range : ranges) {
+    if (range.size() != 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, " has a list of ", range.size(), " numbers; a range is [begin, end]"));
+    }
+    request->window_keep.emplace_back(range[0], range[1]);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetDuration(const std::string& key, const Json& value,
                          std::optional<std::chrono::milliseconds>* out) {
   std::string text;
@@ -306,6 +320,8 @@ const Setters<Request>& RequestSetters() {
                                         BATON_KEY(phases, SetPhases),
                                         {"window", SetWindow<&Request::window>},
                                         {"window_sinks", SetWindow<&Request::window_sinks>},
+                                        {"window_stride", SetWindow<&Request::window_stride>},
+                                        {"window_keep", SetWindowKeep},
                                         BATON_KEY(draft_tokens, SetWhole),
                                         {"path", SetPath},
                                         BATON_KEY(request_id, SetString),

@@ -3,6 +3,7 @@
 // --kv-dump who holds which KV blocks of a worker.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,6 +32,7 @@ Json WorkerToJson(const WorkerStatus& worker) {
           {"compute", worker.compute},
           {"draining", worker.draining},
           {"pid", worker.pid},
+          {"admin_address", worker.admin_address},
           {"threads", worker.threads},
           {"waiting_sequences", worker.waiting_sequences},
           {"running_sequences", worker.running_sequences},
@@ -59,7 +61,8 @@ Json WorkerToJson(const WorkerStatus& worker) {
           {"swap",
            {{"bytes_used", worker.swap_bytes_used},
             {"bytes_total", worker.swap_bytes_total},
-            {"bytes_copied", worker.swapped_bytes}}}};
+            {"bytes_copied", worker.swapped_bytes}}},
+          {"handoff_bytes", worker.handoff_bytes}};
 }
 
 Json ClusterToJson(const ClusterStatus& cluster, const std::vector<ModelDescription>& models) {
@@ -102,9 +105,10 @@ class StatusCommand final : public Command {
     line->Add("Output", "watch", &watch_, "Shows it again every --interval, until Ctrl-C");
     line->Add("Output", "interval", &interval_, "Between two looks of --watch, from 100ms");
     line->Add("Output", "kv-dump", &kv_dump_,
-              "Every KV block of the workers named by --worker instead: who holds it, and why");
+              "Every KV block of each worker instead: who holds it, and why");
     line->Add("Output", "worker", &workers_,
-              "With --kv-dump: HOST:PORT that a worker has for --listen; may be repeated");
+              "With --kv-dump: id of a worker, or HOST:PORT that it has for --listen, where the "
+              "router's list does not help; may be repeated; default: all");
     router_.Register(*line);
   }
 
@@ -133,23 +137,60 @@ class StatusCommand final : public Command {
  private:
   int DumpKv() {
     if (watch_) return UsageError("--kv-dump and --watch cannot be given together");
-    if (workers_.empty()) {
-      return UsageError("--kv-dump needs --worker HOST:PORT, where a worker listens");
-    }
+    const auto [listed, addresses] = AdminAddresses();
+    if (!listed.ok()) return Refuse(listed);
     Json all = Json::array();
-    for (const std::string& worker : workers_) {
+    for (const std::string& address : addresses) {
       v1::KvDump dump;
-      if (const Status status = FetchKvDump(router_.options(), worker, &dump); !status.ok()) {
+      if (const Status status = FetchKvDump(router_.options(), address, &dump); !status.ok()) {
         return Refuse(status);
       }
       if (json_) {
         all.push_back(KvDumpToJson(dump));
       } else {
-        std::cout << FormatKvDump(dump) << (worker == workers_.back() ? "" : "\n");
+        std::cout << FormatKvDump(dump) << (address == addresses.back() ? "" : "\n");
       }
     }
     if (json_) std::cout << all.dump(2) << "\n";
     return kExitOk;
+  }
+
+  static Status NotFound(const std::string& message) {
+    Status status;
+    status.code = StatusCode::kNotFound;
+    status.message = message;
+    return status;
+  }
+
+  // Of --worker; ids, and all when there is none, are looked up at the router.
+  std::pair<Status, std::vector<std::string>> AdminAddresses() {
+    const auto is_address = [](const std::string& worker) {
+      return worker.find(':') != std::string::npos;
+    };
+    if (!workers_.empty() && std::all_of(workers_.begin(), workers_.end(), is_address)) {
+      return {{}, workers_};
+    }
+    const auto [status, cluster] = router_.Connect()->GetClusterStatus();
+    if (!status.ok()) return {status, {}};
+    std::vector<std::string> wanted = workers_;
+    for (const WorkerStatus& worker : cluster.workers) {
+      if (workers_.empty()) wanted.push_back(worker.id);
+    }
+    if (wanted.empty()) return {NotFound("no worker is attached to the router"), {}};
+    std::vector<std::string> addresses;
+    for (const std::string& worker : wanted) {
+      const auto found =
+          std::find_if(cluster.workers.begin(), cluster.workers.end(),
+                       [&](const WorkerStatus& candidate) { return candidate.id == worker; });
+      if (found != cluster.workers.end() && !found->admin_address.empty()) {
+        addresses.push_back(found->admin_address);
+      } else if (is_address(worker)) {
+        addresses.push_back(worker);
+      } else {
+        return {NotFound("the router does not know where worker " + worker + " listens"), {}};
+      }
+    }
+    return {status, addresses};
   }
 
   static int Refuse(const Status& status) {

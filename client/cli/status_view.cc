@@ -10,21 +10,36 @@
 namespace baton::cli {
 namespace {
 
-// "prompt/output" tokens per second.
-std::string Rates(const WorkerStatus& now, const std::optional<Earlier>& earlier) {
-  if (!earlier || earlier->seconds <= 0) return "-";
+// The same process at the earlier look; null: there was none.
+const WorkerStatus* Before(const WorkerStatus& now, const std::optional<Earlier>& earlier) {
+  if (!earlier || earlier->seconds <= 0) return nullptr;
   const auto& workers = earlier->cluster.workers;
   const auto before = std::find_if(workers.begin(), workers.end(), [&](const WorkerStatus& worker) {
     return worker.id == now.id && worker.pid == now.pid;
   });
   if (before == workers.end() || now.prompt_tokens < before->prompt_tokens ||
-      now.tokens < before->tokens) {
-    return "-";
+      now.tokens < before->tokens || now.handoff_bytes < before->handoff_bytes) {
+    return nullptr;
   }
+  return &*before;
+}
+
+// "prompt/output" tokens per second.
+std::string Rates(const WorkerStatus& now, const std::optional<Earlier>& earlier) {
+  const WorkerStatus* before = Before(now, earlier);
+  if (before == nullptr) return "-";
   return absl::StrFormat(
       "%.0f/%.0f",
       static_cast<double>(now.prompt_tokens - before->prompt_tokens) / earlier->seconds,
       static_cast<double>(now.tokens - before->tokens) / earlier->seconds);
+}
+
+// KV handed over, per second.
+std::string TransferRate(const WorkerStatus& now, const std::optional<Earlier>& earlier) {
+  const WorkerStatus* before = Before(now, earlier);
+  if (before == nullptr || now.role != "prefill") return "-";
+  const double bytes = static_cast<double>(now.handoff_bytes - before->handoff_bytes);
+  return FormatBytes(static_cast<uint64_t>(bytes / earlier->seconds));
 }
 
 // Share of the prompts' tokens that were found in the prefix cache.
@@ -45,6 +60,7 @@ std::vector<std::string> Row(const WorkerStatus& worker, const std::optional<Ear
           absl::StrCat(worker.kv_blocks_requests, "+", worker.kv_blocks_transfers, "+",
                        worker.kv_blocks_prefix_cache),
           HitRate(worker),
+          TransferRate(worker, earlier),
           FormatBytes(worker.kv_bytes_total),
           FormatBytes(worker.swap_bytes_used),
           absl::StrCat(worker.preemptions),
@@ -61,8 +77,8 @@ std::string FormatCluster(const ClusterStatus& cluster, const std::optional<Earl
   std::vector<std::vector<std::string>> rows;
   for (const WorkerStatus& worker : cluster.workers) rows.push_back(Row(worker, earlier));
   return FormatTable({"WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "PROMPT TOKENS",
-                      "IN/OUT TOKENS/S", "KV BLOCKS", "REQ+XFER+CACHE", "HITS", "KV MEMORY",
-                      "SWAPPED", "PUT ASIDE", "RESIDENT", "THREADS", "PID", "COMPUTE"},
+                      "IN/OUT TOKENS/S", "KV BLOCKS", "REQ+XFER+CACHE", "HITS", "XFER/S",
+                      "KV MEMORY", "SWAPPED", "PUT ASIDE", "RESIDENT", "THREADS", "PID", "COMPUTE"},
                      rows);
 }
 

@@ -254,6 +254,7 @@ struct Load {
   uint64_t swapped_bytes = 0;
   uint64_t swap_bytes_used = 0;
   uint64_t swap_bytes_total = 0;
+  uint64_t handoff_bytes = 0;      // of kPrefill sequences, that were handed over
   uint64_t blocks_moved = 0;       // to lower ones, while their holders ran on
   uint64_t kv_bytes_returned = 0;  // to the system
   // Of steps, outside of the model: scheduling, sampling, telling.

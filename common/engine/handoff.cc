@@ -48,6 +48,7 @@ void Engine::Impl::HandoffDone(SequenceRef ref, absl::Status status, std::string
   Unpin(sequence);
   sequence.transport = std::move(transport);
   sequence.handoff_bytes = bytes;
+  counters_.handoff_bytes += bytes;
   if (status.ok() && !sequence.committed) {
     status = absl::InternalError("the hand-off ended before its commit");
   }

@@ -255,8 +255,8 @@ void Engine::Impl::ReleaseBlocks(const Sequence& sequence, Branch& branch) {
 void Engine::Impl::DropOutOfSight(const Sequence& sequence, Branch& branch) {
   const kv::Window& window = sequence.spec.window;
   const uint32_t end = window.FirstBlock(branch.computed);
-  for (uint32_t i = std::max(branch.dropped_end, window.sink_blocks()); i < end; ++i) {
-    pool_.Release(branch.blocks[i], kv::Owner::kRequest);
+  for (uint32_t i = branch.dropped_end; i < end; ++i) {
+    if (!window.Keeps(i)) pool_.Release(branch.blocks[i], kv::Owner::kRequest);
   }
   branch.dropped_end = std::max(branch.dropped_end, end);
 }

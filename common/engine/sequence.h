@@ -51,7 +51,8 @@ struct Branch {
   grammar::Cursor cursor;           // how far the constraint has followed the output
   uint32_t computed = 0;            // positions whose KV stands in the blocks
   std::vector<kv::BlockId> blocks;  // block table; empty until admitted
-  // With a window: entries from the sinks to this one are out of sight for good.
+  // With a window: entries below this one are out of sight for good, but for those
+  // that it keeps.
   uint32_t dropped_end = 0;
   uint32_t once_computed = 0;  // positions whose KV was dropped since
   uint32_t phase = 0;          // of the spec's
@@ -127,11 +128,10 @@ struct Sequence {
   // Branches that go on together, or will.
   bool several() const { return branches.size() > 1 || search.has_value(); }
   bool dropped(const Branch& branch, uint32_t index) const {
-    return index >= spec.window.sink_blocks() && index < branch.dropped_end;
+    return index < branch.dropped_end && !spec.window.Keeps(index);
   }
   uint32_t dropped_blocks(const Branch& branch) const {
-    const uint32_t sinks = spec.window.sink_blocks();
-    return branch.dropped_end > sinks ? branch.dropped_end - sinks : 0;
+    return branch.dropped_end - spec.window.KeptBelow(branch.dropped_end);
   }
   // Distinct blocks that it holds, once it holds any; of [0, computed) alone.
   uint32_t held_blocks() const;
@@ -143,9 +143,8 @@ struct Sequence {
   uint32_t common_tokens() const;
   // Earlier positions that the branch's next one reads.
   uint32_t attended(const Branch& branch) const {
-    const kv::Window& window = spec.window;
-    return window.limited() ? std::min(branch.computed, window.sinks + window.tokens)
-                            : branch.computed;
+    if (!spec.window.limited()) return branch.computed;
+    return std::min(branch.computed, spec.window.SeenBlocks(branch.computed) * kv::kBlockTokens);
   }
   uint32_t outputs(const Branch& branch) const {
     return static_cast<uint32_t>(branch.tokens.size()) - prompt_tokens;

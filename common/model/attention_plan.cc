@@ -173,8 +173,8 @@ void Planner::Plan() {
 }  // namespace
 
 bool SeesSegment(const kv::Window& window, uint32_t first_position, uint32_t segment) {
-  return segment * kSegmentBlocks < window.sink_blocks() ||
-         (segment + 1) * kSegmentBlocks > window.FirstBlock(first_position);
+  const uint32_t begin = segment * kSegmentBlocks, end = begin + kSegmentBlocks;
+  return end > window.FirstBlock(first_position) || window.KeptBelow(end) > window.KeptBelow(begin);
 }
 
 void PlanAttention(Step& step, const checkpoint::ModelConfig& config, uint32_t threads) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/grammar/wire.h"
+#include "common/kv/window_wire.h"
 #include "common/prefix/block_hash.h"
 #include "common/rpc/status.h"
 #include "common/sampling/wire.h"
@@ -130,12 +131,10 @@ absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
 }
 
 absl::StatusOr<kv::Window> WindowFrom(const v1::Assign& assign, const AssignLimits& limits) {
-  const kv::Window window{.tokens = assign.window(), .sinks = assign.window_sinks()};
-  if (const absl::Status status = kv::CheckWindow(window); !status.ok()) {
-    return rpc::BadField("window", std::string(status.message()));
-  }
-  if (window.limited() && !limits.windows) {
-    return rpc::BadField("window", absl::StrCat("is ", window.tokens,
+  const absl::StatusOr<kv::Window> window = kv::WindowFrom(assign);
+  if (!window.ok()) return rpc::BadField("window", std::string(window.status().message()));
+  if (window->limited() && !limits.windows) {
+    return rpc::BadField("window", absl::StrCat("is ", window->tokens,
                                                 "; this worker takes no sequences with a window"));
   }
   return window;

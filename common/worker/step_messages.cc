@@ -153,6 +153,7 @@ v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
   message.set_accepted_tokens(load.accepted_tokens);
   message.set_swap_bytes_used(load.swap_bytes_used);
   message.set_swap_bytes_total(load.swap_bytes_total);
+  message.set_handoff_bytes(load.handoff_bytes);
   v1::StepCosts* costs = message.mutable_costs();
   costs->set_prompt_step(load.costs.prompt_step);
   costs->set_prompt_token(load.costs.prompt_token);

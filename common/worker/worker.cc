@@ -215,6 +215,7 @@ v1::Hello Worker::MakeHello() const {
   info->set_pid(static_cast<uint32_t>(getpid()));
   info->set_compute(model.compute);
   info->set_threads(model.threads);
+  info->set_admin_address(server_->address());
   hello.set_model_fingerprint(layout.model_fingerprint);
   hello.set_vocabulary_size(model.vocabulary_size);
   hello.set_context_tokens(model.context_tokens);
@@ -223,6 +224,7 @@ v1::Hello Worker::MakeHello() const {
   hello.set_kv_type(std::string(kv::KvTypeName(layout.type)));
   hello.set_kv_convertible(kv::IsConvertible(layout));
   hello.set_windows(TakesWindows());
+  hello.set_sparse_windows(TakesWindows());
   hello.set_host_id(options_.host_id);
   hello.set_max_sequences(options_.max_sequences);
   handoff_->Describe(&hello);

@@ -227,6 +227,16 @@ class ScriptedAdmin final : public v1::Admin::Service {
 
 TEST(Command, KvDumpAsksTheWorker) {
   ScriptedAdmin worker;
+  ScriptedRouter router(Answer);
+  router.admin_address = worker.address();
+  for (const std::vector<std::string>& which :
+       {std::vector<std::string>{}, {"--worker", "decode-1"}}) {
+    std::vector<std::string> arguments = {"status", "--kv-dump", "--router", router.address()};
+    arguments.insert(arguments.end(), which.begin(), which.end());
+    ChildProcess listed = Baton(arguments);
+    EXPECT_EQ(listed.Wait(), 0) << listed.error();
+    EXPECT_THAT(listed.output(), HasSubstr("r-7"));
+  }
   ChildProcess table = Baton({"status", "--kv-dump", "--worker", worker.address()});
   EXPECT_EQ(table.Wait(), 0) << table.error();
   EXPECT_THAT(table.output(), HasSubstr("decode-1 (decode)"));
@@ -239,9 +249,11 @@ TEST(Command, KvDumpAsksTheWorker) {
 }
 
 TEST(Command, KvDumpSaysWhatIsMissing) {
-  ChildProcess none = Baton({"status", "--kv-dump"});
-  EXPECT_EQ(none.Wait(), 2);
-  EXPECT_THAT(none.error(), HasSubstr("--worker HOST:PORT"));
+  ScriptedRouter router(Answer);
+  ChildProcess unknown =
+      Baton({"status", "--kv-dump", "--worker", "nobody", "--router", router.address()});
+  EXPECT_EQ(unknown.Wait(), 1);
+  EXPECT_THAT(unknown.error(), HasSubstr("where worker nobody listens"));
   ChildProcess alone = Baton({"status", "--worker", "127.0.0.1:1"});
   EXPECT_EQ(alone.Wait(), 2);
   EXPECT_THAT(alone.error(), HasSubstr("--worker needs --kv-dump"));

@@ -26,7 +26,8 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
                       "top_k":5,"top_p":0.5,"seed":18446744073709551615,"repetition_penalty":1.1,
                       "logprobs":2,"stop":["a","b"],"stop_token_ids":[7],"path":"split",
                       "model":"m","request_id":"r","deadline":"1.5s","tenant":"gold","priority":-2,
-                      "cache_salt":"t","prefix_cache":false,"window":64,"window_sinks":32})",
+                      "cache_salt":"t","prefix_cache":false,"window":64,"window_sinks":32,
+                      "window_stride":128,"window_keep":[[64,96],[160,192]]})",
                   &request)
                   .ok());
   EXPECT_THAT(*request.prompt_ids, ElementsAre(1, 2, 3));
@@ -49,6 +50,9 @@ TEST(RequestJson, ReadsTheFlagsNamesWithUnderscores) {
   EXPECT_FALSE(request.prefix_cache);
   EXPECT_EQ(request.window, 64u);
   EXPECT_EQ(request.window_sinks, 32u);
+  EXPECT_EQ(request.window_stride, 128u);
+  EXPECT_EQ(request.window_keep,
+            (std::vector<std::pair<uint32_t, uint32_t>>{{64, 96}, {160, 192}}));
   EXPECT_EQ(request.deadline, std::chrono::milliseconds(1500));
 }
 

@@ -58,6 +58,7 @@ grpc::Status ScriptedRouter::GetClusterStatus(grpc::ServerContext*,
   v1::WorkerInfo* worker = response->add_workers();
   worker->set_worker_id("decode-1");
   worker->set_role(v1::WORKER_ROLE_DECODE);
+  worker->set_admin_address(admin_address);
   worker->mutable_load()->set_kv_blocks_total(64);
   worker->mutable_load()->set_kv_blocks_free(60);
   return grpc::Status::OK;

@@ -31,6 +31,8 @@ class ScriptedRouter final : public v1::Inference::Service {
   v1::GenerateRequest last_generate;
   v1::ChatRequest last_chat;
   v1::TokenizeRequest last_tokenize;
+  // Of its one worker.
+  std::string admin_address;
 
  private:
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,

@@ -8,6 +8,7 @@ namespace baton::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 ClusterStatus ClusterAt(uint64_t prompt_tokens, uint64_t tokens, uint32_t pid = 7) {
   WorkerStatus worker;
@@ -38,6 +39,14 @@ TEST(StatusView, ShowsBatchAndBlocksByOwner) {
 TEST(StatusView, RatesAreTakenFromTwoLooks) {
   const Earlier earlier{ClusterAt(1000, 200), 2};
   EXPECT_THAT(FormatCluster(ClusterAt(5000, 500), earlier), HasSubstr("2000/150"));
+}
+
+TEST(StatusView, TransferRateIsOfPrefillWorkers) {
+  ClusterStatus before = ClusterAt(1000, 200), now = ClusterAt(5000, 500);
+  now.workers[0].handoff_bytes = 6 << 20;
+  EXPECT_THAT(FormatCluster(now, Earlier{before, 2}), Not(HasSubstr("3.00 MiB")));
+  before.workers[0].role = now.workers[0].role = "prefill";
+  EXPECT_THAT(FormatCluster(now, Earlier{before, 2}), HasSubstr("3.00 MiB"));
 }
 
 TEST(StatusView, WorkerThatWasStartedAnewHasNoRateYet) {

@@ -186,13 +186,16 @@ TEST_F(DispatcherTest, BothWorkersHearHowPrefixesAreShared) {
   ValidatedRequest request = Request();
   request.cache_salt = "tenant";
   request.prefix_cache = false;
-  request.window = {.tokens = 64, .sinks = 32};
+  request.window = {.tokens = 64, .sinks = 32, .stride = 96, .keep = {{{64, 96}}}};
   const Split s = StartSplit(request);
   for (const auto& link : {s.p, s.d}) {
     EXPECT_EQ(link->assigns[0].cache_salt(), "tenant");
     EXPECT_TRUE(link->assigns[0].no_prefix_cache());
     EXPECT_EQ(link->assigns[0].window(), 64u);
     EXPECT_EQ(link->assigns[0].window_sinks(), 32u);
+    EXPECT_EQ(link->assigns[0].window_stride(), 96u);
+    ASSERT_EQ(link->assigns[0].window_keep_size(), 1);
+    EXPECT_EQ(link->assigns[0].window_keep(0).end(), 96u);
   }
 }
 

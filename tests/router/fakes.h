@@ -181,6 +181,7 @@ inline v1::WorkerMessage MakeHello(const std::string& id, v1::WorkerRole role,
   hello->set_numerics_id("n1");
   hello->set_host_id("host");
   hello->set_windows(true);
+  hello->set_sparse_windows(true);
   hello->add_transports("shm");
   hello->add_transports("tcp");
   if (role == v1::WORKER_ROLE_DECODE) {

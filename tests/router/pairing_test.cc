@@ -341,6 +341,7 @@ v1::WorkerMessage HelloOfWindows(const std::string& id, v1::WorkerRole role, boo
                                  uint32_t blocks = 100) {
   v1::WorkerMessage message = MakeHello(id, role, blocks);
   message.mutable_hello()->set_windows(windows);
+  message.mutable_hello()->set_sparse_windows(windows);
   return message;
 }
 
@@ -364,6 +365,23 @@ TEST_F(PairingTest, WindowsGoToWorkersThatTakeThem) {
   EXPECT_EQ(pairing.detail, "is 64; no prefill worker here takes sequences with a window");
   Worker& p2 = Add(HelloOfWindows("p2", v1::WORKER_ROLE_PREFILL, true));
   EXPECT_EQ(ChoosePair(directory_.Attached(), need).prefill, &p2);
+}
+
+// A worker of an older version would leave the stride out without a word.
+TEST_F(PairingTest, SparseWindowsGoToWorkersThatKnowThem) {
+  v1::WorkerMessage hello = HelloOfWindows("d1", v1::WORKER_ROLE_DECODE, true);
+  hello.mutable_hello()->set_sparse_windows(false);
+  Add(hello);
+  Need need{50, 50};
+  need.window = {.tokens = 64, .stride = 128};
+  const Pairing pairing = ChoosePair(directory_.Attached(), need);
+  EXPECT_EQ(pairing.outcome, kImpossible);
+  EXPECT_EQ(pairing.field, "window");
+  EXPECT_EQ(pairing.detail,
+            "is 64; no decode worker here takes sequences with a window that has a stride or "
+            "ranges to keep");
+  Worker& d2 = Add(HelloOfWindows("d2", v1::WORKER_ROLE_DECODE, true));
+  EXPECT_EQ(ChoosePair(directory_.Attached(), need).decode, &d2);
 }
 
 TEST_F(PairingTest, WindowLetsAnAnswerOutgrowThePool) {

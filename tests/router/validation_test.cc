@@ -74,6 +74,26 @@ INSTANTIATE_TEST_SUITE_P(
                 "window is 100; it must be a multiple of 32"},
         Refused{"sinks_alone", [](R& r) { r.set_window_sinks(32); }, "window",
                 "sinks need a window"},
+        Refused{"stride_alone", [](R& r) { r.set_window_stride(64); }, "window",
+                "stride is 64 and window is 0"},
+        Refused{"stride",
+                [](R& r) {
+                  r.set_window(64);
+                  r.set_window_stride(100);
+                },
+                "window", "stride is 100; it must be a multiple of 32"},
+        Refused{"keep",
+                [](R& r) {
+                  r.set_window(64);
+                  r.add_window_keep()->set_begin(32);
+                },
+                "window", "keep[0] is 32 to 0"},
+        Refused{"keep_count",
+                [](R& r) {
+                  r.set_window(64);
+                  for (int i = 0; i < 9; ++i) r.add_window_keep();
+                },
+                "window", "keep has 9 ranges; the limit is 8"},
         Refused{"path", [](R& r) { r.set_path(static_cast<v1::Path>(7)); }, "path", "is 7"}),
     [](const auto& test) { return test.param.name; });
 
@@ -244,10 +264,15 @@ TEST(Validation, WindowKeepsARequestOutOfPrefixCaches) {
   request.set_prompt(std::string(70, 'x'));
   request.set_window(64);
   request.set_window_sinks(32);
+  request.set_window_stride(128);
+  request.add_window_keep()->set_begin(32);
+  request.mutable_window_keep(0)->set_end(64);
   const auto windowed = Validate(request, *MakeTextModel());
   ASSERT_TRUE(windowed.ok()) << windowed.status();
   EXPECT_EQ(windowed->window.tokens, 64u);
   EXPECT_EQ(windowed->window.sinks, 32u);
+  EXPECT_EQ(windowed->window.stride, 128u);
+  EXPECT_EQ(windowed->window.keep[0], (kv::TokenRange{32, 64}));
   EXPECT_FALSE(windowed->prefix_cache);
   EXPECT_TRUE(windowed->prefix.empty());
 }

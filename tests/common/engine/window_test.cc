@@ -16,6 +16,8 @@ using model::FakeReference;
 using ::testing::HasSubstr;
 
 constexpr kv::Window kWindow{.tokens = 64, .sinks = 32};
+constexpr kv::Window kStrided{.tokens = 32, .sinks = 32, .stride = 128};
+constexpr kv::Window kKeeping{.tokens = 64, .keep = {{{32, 96}, {160, 192}}}};
 constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;  // bytes, of FakeOptions()
 
 Options PoolOf(uint32_t blocks, uint32_t swap_blocks = 0) {
@@ -51,6 +53,34 @@ TEST(WindowedSequence, GoesOnForEverInTheBlocksOfItsWindow) {
   ExpectIdle(*engine);
 }
 
+// A block of each stride stays, the others are given back: what the formula says is
+// enough, one block less is refused.
+TEST(WindowedSequence, StrideAndRangesKeepTheirBlocksAndNoOthers) {
+  for (const kv::Window& window : {kStrided, kKeeping}) {
+    std::mt19937 random(7);
+    Recorder recorder;
+    constexpr uint32_t kPrompt = 50, kOutput = 1200;
+    const uint64_t blocks = kv::MostBlocks(window, kPrompt + 1, kPrompt + kOutput - 1);
+    EXPECT_LT(blocks, 16u) << "of 40";
+    const auto engine = MakeEngine({}, PoolOf(static_cast<uint32_t>(blocks)), &recorder);
+    const SequenceSpec spec = Windowed(1, RandomPrompt(random, kPrompt, {}), kOutput, window);
+    engine->Submit(spec);
+    ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+    EXPECT_TRUE(recorder.Of(spec.ref).end.status.ok()) << recorder.Of(spec.ref).end.status;
+    EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec));
+    kv::Window plain = window;
+    plain.stride = 0;
+    plain.keep = {};
+    EXPECT_NE(Masked(spec), FakeReference({}, spec.prompt, kOutput, plain));
+    ExpectIdle(*engine);
+    const auto tight = MakeEngine({}, PoolOf(static_cast<uint32_t>(blocks - 1)), &recorder);
+    recorder.Forget();
+    tight->Submit(spec);
+    ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
+    EXPECT_TRUE(absl::IsResourceExhausted(recorder.Of(spec.ref).end.status));
+  }
+}
+
 // While it is computed a prompt gives back what no position to come sees.
 TEST(WindowedSequence, LongPromptShrinksToItsWindow) {
   std::mt19937 random(2);
@@ -69,7 +99,7 @@ TEST(WindowedSequence, LongPromptShrinksToItsWindow) {
 // Some with windows of their own and some without, in a pool that holds few of them:
 // swapped, computed again where that is possible, and always what each gives alone.
 TEST(WindowedSequence, BeingPutAsideChangesNoToken) {
-  constexpr kv::Window kWindows[] = {{}, {32, 0}, {64, 32}, {96, 64}};
+  constexpr kv::Window kWindows[] = {{}, {32, 0}, {64, 32}, {96, 64}, kStrided, kKeeping};
   for (const uint32_t swap : {0u, 6u, 100u}) {
     std::mt19937 random(3);
     Recorder recorder;
@@ -77,7 +107,7 @@ TEST(WindowedSequence, BeingPutAsideChangesNoToken) {
     std::vector<SequenceSpec> specs;
     for (uint64_t key = 1; key <= 16; ++key) {
       specs.push_back(Windowed(key, RandomPrompt(random, 1 + random() % 200, {}),
-                               1 + random() % 200, kWindows[key % 4]));
+                               1 + random() % 200, kWindows[key % 6]));
       engine->Submit(specs.back());
     }
     for (const SequenceSpec& spec : specs) {
@@ -116,13 +146,14 @@ TEST(WindowedSequence, BeyondThePoolItIsSwappedOrKept) {
 }
 
 TEST(WindowedSequence, HandOffCarriesIt) {
+  constexpr kv::Window kWindows[] = {{}, kWindow, kStrided, kKeeping};
   std::mt19937 random(5);
   Options small = PoolOf(30, 40), large = PoolOf(60);
   Pair pair({}, large, small);
   std::vector<SequenceSpec> specs;
   for (uint64_t key = 1; key <= 12; ++key) {
     SequenceSpec spec = Windowed(key, RandomPrompt(random, 1 + random() % 400, {}),
-                                 2 + random() % 300, key % 3 == 0 ? kv::Window{} : kWindow);
+                                 2 + random() % 300, kWindows[key % 4]);
     spec.handoff_key = "h";
     specs.push_back(spec);
     pair.Submit(spec);
@@ -140,8 +171,8 @@ TEST(WindowedSequence, SharesNoPrefixes) {
   Recorder recorder;
   const auto engine = MakeEngine({}, PoolOf(100), &recorder);
   const std::vector<TokenId> prompt = RandomPrompt(random, 400, {});
-  const kv::Window windows[] = {kWindow, {}, kWindow, {128, 0}};
-  for (uint64_t key = 0; key < 4; ++key) {
+  const kv::Window windows[] = {kWindow, {}, kWindow, {128, 0}, kStrided, kStrided};
+  for (uint64_t key = 0; key < 6; ++key) {
     const SequenceSpec spec = Windowed(key + 1, prompt, 60, windows[key]);
     engine->Submit(spec);
     ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
@@ -168,6 +199,8 @@ TEST(WindowedSequence, IsRefusedWhereItIsNotAllowed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("window is 64; this model"));
   EXPECT_TRUE(refusal(model, options, {}).ok());
   EXPECT_THAT(std::string(refusal({}, options, {.tokens = 65}).message()), HasSubstr("65"));
+  EXPECT_THAT(std::string(refusal({}, options, {.tokens = 64, .stride = 32}).message()),
+              HasSubstr("stride is 32"));
   options.windows = false;
   EXPECT_THAT(std::string(refusal({}, options, kWindow).message()), HasSubstr("this worker"));
   EXPECT_TRUE(absl::IsResourceExhausted(refusal({}, PoolOf(3), kWindow)));

@@ -25,8 +25,8 @@ TEST(LongWindow, TwentyThousandTokensInSixBlocks) {
   ModelRunner runner(model, LongContext("auto", Precision::kExact, kv::KvType::kF32), 6);
   ASSERT_TRUE(runner.ok());
   ASSERT_EQ(kv::BlocksForWindow(window, 1), 6u);
-  MaskedReference reference(**checkpoint, window.tokens, window.sinks);
-  WindowedSequence sequence(runner, window, 1);
+  MaskedReference reference(**checkpoint, {.window = window.tokens, .sinks = window.sinks});
+  WindowedSequence sequence(runner, window, 1, kTokens);
   TokenId token = 1;  // begin of text
   uint32_t ties = 0;
   for (uint32_t i = 0; i < kTokens; ++i) {

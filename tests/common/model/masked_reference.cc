@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace baton::model {
 namespace {
@@ -36,9 +37,8 @@ MaskedReference::Matrix MaskedReference::Read(const checkpoint::LinearView& view
   return {inputs, Read(*view.tensor, view.row_begin * inputs, view.rows * inputs)};
 }
 
-MaskedReference::MaskedReference(const checkpoint::Checkpoint& checkpoint, uint32_t window,
-                                 uint32_t sinks)
-    : config_(checkpoint.config()), window_(window), sinks_(sinks) {
+MaskedReference::MaskedReference(const checkpoint::Checkpoint& checkpoint, Sight sight)
+    : config_(checkpoint.config()), sight_(std::move(sight)) {
   const auto weights = checkpoint.Weights();
   if (!weights.ok()) {
     ADD_FAILURE() << weights.status();
@@ -88,9 +88,13 @@ void MaskedReference::Rotate(Vector& heads) const {
   }
 }
 
-bool MaskedReference::Sees(size_t token) const {
-  const size_t own_block = position_ / kBlock * kBlock;
-  return window_ == 0 || token < sinks_ || token + window_ >= own_block;
+bool Sight::Sees(size_t position, size_t token) const {
+  const size_t own_block = position / kBlock * kBlock;
+  if (window == 0 || token < sinks || token + window >= own_block) return true;
+  if (stride > 0 && token % stride >= stride - kBlock) return true;
+  return std::any_of(keep.begin(), keep.end(), [token](const auto& range) {
+    return token >= range.first && token < range.second;
+  });
 }
 
 MaskedReference::Vector MaskedReference::Attend(const Layer& layer, const Vector& q) const {
@@ -102,7 +106,7 @@ MaskedReference::Vector MaskedReference::Attend(const Layer& layer, const Vector
     std::vector<std::pair<size_t, double>> scores;
     double max = -1e300;
     for (size_t t = 0; t <= position_; ++t) {
-      if (!Sees(t)) continue;
+      if (!sight_.Sees(position_, t)) continue;
       double score = 0;
       for (size_t d = 0; d < dim; ++d) score += query[d] * layer.keys[t][at + d];
       scores.emplace_back(t, score / std::sqrt(static_cast<double>(dim)));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Llama in plain float64 loops that keeps the KV of every position and masks
-// what a window does not see: the oracle for windows.
+// what is not to be seen: the oracle for windows.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "common/base/types.h"
@@ -11,11 +12,19 @@
 
 namespace baton::model {
 
+// What is seen, token by token. Token t at position p is, when t < sinks, when t lies
+// in p's block of 32 or in the `window` tokens before that block, when it is one of
+// the last 32 of its `stride` tokens, or of a range [first, second); window 0: all.
+struct Sight {
+  size_t window = 0, sinks = 0, stride = 0;
+  std::vector<std::pair<size_t, size_t>> keep = {};
+
+  bool Sees(size_t position, size_t token) const;
+};
+
 class MaskedReference final {
  public:
-  // Sees token t at position p when t < sinks, or t lies in p's block of 32 or
-  // in the `window` tokens before that block; window 0: all.
-  MaskedReference(const checkpoint::Checkpoint& checkpoint, uint32_t window, uint32_t sinks);
+  MaskedReference(const checkpoint::Checkpoint& checkpoint, Sight sight);
 
   // Logits after `token` at the next position.
   std::vector<double> Next(TokenId token);
@@ -37,11 +46,10 @@ class MaskedReference final {
   static Matrix Read(const checkpoint::LinearView& view);
   Vector Norm(const Vector& x, const Vector& weight) const;
   void Rotate(Vector& heads) const;
-  bool Sees(size_t token) const;
   Vector Attend(const Layer& layer, const Vector& q) const;
 
   const checkpoint::ModelConfig config_;
-  const uint32_t window_, sinks_;
+  const Sight sight_;
   Matrix embedding_, head_;
   Vector final_norm_;
   std::vector<Layer> layers_;

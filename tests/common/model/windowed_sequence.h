@@ -16,13 +16,17 @@ namespace baton::model {
 // A sequence in a fixed set of blocks of a runner's arena.
 class WindowedSequence final {
  public:
-  WindowedSequence(ModelRunner& runner, const kv::Window& window, uint32_t chunk)
+  // Of at most so many positions; that counts with a stride.
+  WindowedSequence(ModelRunner& runner, const kv::Window& window, uint32_t chunk,
+                   uint32_t positions)
       : runner_(runner),
         window_(window),
-        table_(window, runner
-                           .NewSequence(static_cast<uint32_t>(kv::BlocksForWindow(window, chunk)) *
-                                        kv::kBlockTokens)
-                           .blocks) {}
+        table_(
+            window,
+            runner
+                .NewSequence(static_cast<uint32_t>(kv::BlocksForWindow(window, chunk, positions)) *
+                             kv::kBlockTokens)
+                .blocks) {}
 
   // Logits of every token.
   std::vector<float> Feed(std::span<const TokenId> tokens) {

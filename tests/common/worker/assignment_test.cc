@@ -47,6 +47,9 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   assign.set_priority(-3);
   assign.set_window(128);
   assign.set_window_sinks(32);
+  assign.set_window_stride(64);
+  assign.add_window_keep()->set_begin(160);
+  assign.mutable_window_keep(0)->set_end(192);
   const auto spec = SpecFromAssign(assign, 3, kPrefill, now);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->ref, (engine::SequenceRef{.owner = 3, .key = 42}));
@@ -68,6 +71,8 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   EXPECT_FALSE(spec->prefix_cache);
   EXPECT_EQ(spec->window.tokens, 128u);
   EXPECT_EQ(spec->window.sinks, 32u);
+  EXPECT_EQ(spec->window.stride, 64u);
+  EXPECT_EQ(spec->window.keep[0], (kv::TokenRange{160, 192}));
 }
 
 TEST(SpecFromAssign, WindowIsRefusedByWorkersThatTakeNone) {
@@ -124,6 +129,7 @@ TEST(SpecFromAssign, RefusalNamesTheField) {
       {"cache_salt", [](auto& a) { a.set_cache_salt(std::string(129, 'x')); }},
       {"window", [](auto& a) { a.set_window(33); }},
       {"window", [](auto& a) { a.set_window_sinks(32); }},
+      {"window", [](auto& a) { a.set_window_stride(64); }},
       {"prompt_ids", [](auto& a) { a.clear_prompt_ids(); }},
       {"prompt_ids", [](auto& a) { a.set_prompt_ids(1, 1000); }},
       {"max_tokens", [](auto& a) { a.set_max_tokens(0); }},
