@@ -100,8 +100,11 @@ void HandoffSender::Begin(const engine::SequenceSpec& spec) {
     endpoints = routes_[spec.ref];
     transfers_[spec.ref] = transfer;
   }
+  const auto prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
   const transport::ReserveRequest request{
-      .handoff_key = spec.handoff_key, .prompt_tokens = static_cast<uint32_t>(spec.prompt.size())};
+      .handoff_key = spec.handoff_key,
+      .prompt_tokens = prompt_tokens,
+      .blocks = spec.window.SeenBelow(prompt_tokens, kv::BlocksForTokens(prompt_tokens))};
   const absl::Time deadline = std::min(spec.deadline, transfer->begun + timeout_);
   transfer->writer =
       sender_->Open(endpoints, request, deadline,

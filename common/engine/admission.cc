@@ -83,8 +83,9 @@ uint32_t Engine::Impl::BlocksToAdmit(const Sequence& sequence) const {
 // What the first tokens of several choices or beams take.
 uint32_t Engine::Impl::BlocksToFork(const Sequence& sequence) const {
   if (sequence.forked || sequence.seats() == 1) return 0;
-  return static_cast<uint32_t>(kv::BlocksForBranches(
-      sequence.prompt_tokens, std::min(sequence.spec.max_tokens - 1, 1u), sequence.spec.width()));
+  const uint64_t blocks = kv::BlocksForBranches(
+      sequence.prompt_tokens, std::min(sequence.spec.max_tokens - 1, 1u), sequence.spec.width());
+  return static_cast<uint32_t>(blocks) - sequence.dropped_blocks(sequence.trunk());
 }
 
 // So that what is admitted now does not put others aside at once.

@@ -191,8 +191,9 @@ class HandoffSender {
   virtual ~HandoffSender() = default;
   // The prompt's first chunk is about to run.
   virtual void Begin(const SequenceSpec& spec) = 0;
-  // KV of `blocks`, the prompt's blocks from index `first_block` on, is
-  // complete in all layers and will not change.
+  // KV of `blocks` is complete in all layers and will not change. They are those
+  // from index `first_block` on of the blocks that move: all of the prompt's, or
+  // with a window those that the position behind the prompt sees.
   virtual void BlocksReady(SequenceRef ref, uint32_t first_block,
                            std::vector<kv::BlockId> blocks) = 0;
   // Every block was made ready, and token 0 sampled: commit.
@@ -315,8 +316,8 @@ class Engine final {
   // The sender has let go of the blocks of `ref`.
   void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
 
-  // Blocks for a hand-off to fill: the prompt's from index `first_block` on.
-  // Those before hold the prompt's KV already.
+  // Blocks for a hand-off to fill: those that move (HandoffSender::BlocksReady)
+  // from index `first_block` on. Those before hold the prompt's KV already.
   struct Reservation {
     uint32_t first_block = 0;
     std::vector<kv::BlockId> blocks;

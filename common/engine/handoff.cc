@@ -12,7 +12,8 @@
 
 namespace baton::engine {
 
-// Sends the blocks that the last chunk completed. The prompt's last block may
+// Sends the blocks that the last chunk completed, but for those that nothing
+// behind the prompt sees. The prompt's last block may
 // be partly filled, and goes only after the last chunk.
 void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
   if (sequence.spec.role != Role::kPrefill) return;
@@ -23,8 +24,9 @@ void Engine::Impl::SendReadyBlocks(Sequence& sequence) {
                              : trunk.computed / kv::kBlockTokens;
   if (ready == first) return;
   Pin(sequence, ready);
-  sender_->BlocksReady(sequence.spec.ref, first,
-                       {trunk.blocks.begin() + first, trunk.blocks.begin() + ready});
+  std::vector<kv::BlockId> blocks = sequence.moving_blocks(first, ready);
+  if (blocks.empty()) return;
+  sender_->BlocksReady(sequence.spec.ref, sequence.moved_before(first), std::move(blocks));
 }
 
 void Engine::Impl::CommitHandoffs() {
@@ -84,8 +86,8 @@ void Engine::Impl::Grant(Sequence& sequence) {
   Pin(sequence, end);
   sequence.writing = true;
   sequence.state = State::kReserved;
-  std::exchange(sequence.granted, nullptr)(Reservation{
-      first, {sequence.trunk().blocks.begin() + first, sequence.trunk().blocks.begin() + end}});
+  std::exchange(sequence.granted, nullptr)(
+      Reservation{sequence.moved_before(first), sequence.moving_blocks(first, end)});
 }
 
 void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
@@ -96,8 +98,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   }
   Sequence& sequence = *found;
   sequence.writing = false;
-  arena_->AfterHostWrites(std::span(sequence.trunk().blocks)
-                              .subspan(sequence.pin_begin, sequence.pin_end - sequence.pin_begin));
+  arena_->AfterHostWrites(sequence.moving_blocks(sequence.pin_begin, sequence.pin_end));
   Unpin(sequence);
   if (sequence.state == State::kEnding) {
     accepted(absl::NotFoundError(

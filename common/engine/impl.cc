@@ -227,15 +227,17 @@ void Engine::Impl::Retire(Sequence& sequence) {
 }
 
 void Engine::Impl::Pin(Sequence& sequence, uint32_t end) {
-  while (sequence.pin_end < end) {
-    pool_.Retain(sequence.trunk().blocks[sequence.pin_end++], kv::Owner::kTransfer);
+  for (const kv::BlockId block : sequence.moving_blocks(sequence.pin_end, end)) {
+    pool_.Retain(block, kv::Owner::kTransfer);
   }
+  sequence.pin_end = end;
 }
 
 void Engine::Impl::Unpin(Sequence& sequence) {
-  while (sequence.pin_end > sequence.pin_begin) {
-    pool_.Release(sequence.trunk().blocks[--sequence.pin_end], kv::Owner::kTransfer);
+  for (const kv::BlockId block : sequence.moving_blocks(sequence.pin_begin, sequence.pin_end)) {
+    pool_.Release(block, kv::Owner::kTransfer);
   }
+  sequence.pin_end = sequence.pin_begin;
 }
 
 void Engine::Impl::ReleaseBlocks(Sequence& sequence) {
@@ -284,9 +286,8 @@ absl::Status Engine::Impl::CheckPool() {
         if (!sequence.dropped(branch, i)) requested.insert(branch.blocks[i]);
       }
     }
-    for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) {
-      transferred.insert(sequence.trunk().blocks[i]);
-    }
+    const auto pinned = sequence.moving_blocks(sequence.pin_begin, sequence.pin_end);
+    transferred.insert(pinned.begin(), pinned.end());
     swapped += sequence.swapped.size();
     return false;
   });

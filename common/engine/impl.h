@@ -95,7 +95,7 @@ class Engine::Impl final {
            FinishReason reason = FinishReason::kNone);
   // Says so, and forgets it. REQUIRES: it holds nothing.
   void Retire(Sequence& sequence);
-  // Pins its blocks up to `end`.
+  // Pins those of its blocks up to `end` that a hand-off moves.
   void Pin(Sequence& sequence, uint32_t end);
   void Unpin(Sequence& sequence);
   void ReleaseBlocks(Sequence& sequence);
@@ -161,7 +161,8 @@ class Engine::Impl final {
 
   // prefix.cc
   // Fills the block table: with what the cache has of the sequence's tokens,
-  // and with blocks of its own, `total` in all. False: there are too few.
+  // and with blocks of its own, `total` entries in all, of which dropped ones get
+  // none. False: there are too few.
   bool TakeBlocks(Sequence& sequence, uint32_t total);
   bool TakeBlocks(Sequence& sequence, uint32_t total, const kv::PrefixMatch& match);
   // Whether `total` blocks for it leave `reserve` that are free or only cached.

@@ -45,8 +45,8 @@ void AddHoldings(const Sequence& sequence, uint32_t owner, std::vector<Holding>&
       holdings.emplace_back(static_cast<uint32_t>(branch.blocks[i]), owner);
     }
   }
-  for (uint32_t i = sequence.pin_begin; i < sequence.pin_end; ++i) {
-    holdings.emplace_back(static_cast<uint32_t>(sequence.trunk().blocks[i]), owner);
+  for (const kv::BlockId block : sequence.moving_blocks(sequence.pin_begin, sequence.pin_end)) {
+    holdings.emplace_back(static_cast<uint32_t>(block), owner);
   }
 }
 
@@ -57,7 +57,8 @@ KvDump::Owner OwnerOf(const Sequence& sequence) {
                       .state = StateName(sequence.state),
                       .prompt_tokens = sequence.prompt_tokens,
                       .branches = static_cast<uint32_t>(sequence.branches.size()),
-                      .transfer_blocks = sequence.pin_end - sequence.pin_begin,
+                      .transfer_blocks = sequence.moved_before(sequence.pin_end) -
+                                         sequence.moved_before(sequence.pin_begin),
                       .swapped_blocks = static_cast<uint32_t>(sequence.swapped.size())};
   if (sequence.holds_blocks) owner.blocks = sequence.held_blocks();
   for (const Branch& branch : sequence.branches) {

@@ -48,20 +48,24 @@ bool Engine::Impl::TakeBlocks(Sequence& sequence, uint32_t total, const kv::Pref
   const auto release = [&](kv::BlockId block) { pool_.Release(block, kv::Owner::kRequest); };
   for (const kv::BlockId block : match.blocks) pool_.Retain(block, kv::Owner::kRequest);
   if (match.tail.has_value()) pool_.Retain(*match.tail, kv::Owner::kRequest);
-  const auto own = Allocate(total - static_cast<uint32_t>(match.blocks.size()));
+  Branch& trunk = sequence.trunk();
+  const auto own =
+      Allocate(total - static_cast<uint32_t>(match.blocks.size()) - sequence.dropped_blocks(trunk));
   if (!own.ok()) {
     for (const kv::BlockId block : match.blocks) release(block);
     if (match.tail.has_value()) release(*match.tail);
     return false;
   }
-  Branch& trunk = sequence.trunk();
   if (match.tail.has_value()) arena_->CopyBlock(*match.tail, own->front());
   if (prefix_cache_ != nullptr && sequence.spec.prefix_cache) {
     prefix_cache_->Use(match, static_cast<uint32_t>(trunk.tokens.size()));
   }
   if (match.tail.has_value()) release(*match.tail);
   trunk.blocks = match.blocks;
-  trunk.blocks.insert(trunk.blocks.end(), own->begin(), own->end());
+  for (auto next = own->begin(); trunk.blocks.size() < total;) {
+    const bool dropped = sequence.dropped(trunk, static_cast<uint32_t>(trunk.blocks.size()));
+    trunk.blocks.push_back(dropped ? kv::BlockId{0} : *next++);
+  }
   sequence.holds_blocks = true;
   // Taken up again it may find what it has left behind itself.
   if (sequence.state != State::kPreempted) sequence.cached_tokens = match.tokens();

@@ -24,6 +24,14 @@ uint32_t CountDistinct(const Sequence& sequence, EndOf end_of) {
 
 }  // namespace
 
+std::vector<kv::BlockId> Sequence::moving_blocks(uint32_t begin, uint32_t end) const {
+  std::vector<kv::BlockId> blocks;
+  for (uint32_t i = begin; i < end; ++i) {
+    if (moves(i)) blocks.push_back(trunk().blocks[i]);
+  }
+  return blocks;
+}
+
 uint32_t Sequence::held_blocks() const {
   return CountDistinct(*this,
                        [](const Branch& b) { return static_cast<uint32_t>(b.blocks.size()); });

@@ -94,7 +94,7 @@ struct Sequence {
   uint32_t cached_tokens = 0;  // of the prompt, found at admission
   uint64_t fetched_at = 0;     // the block file had nothing more at this count of blocks
   bool started = false;        // its first chunk has run
-  // Blocks [pin_begin, pin_end) of the trunk are held as kTransfer.
+  // Blocks [pin_begin, pin_end) of the trunk that move are held as kTransfer.
   uint32_t pin_begin = 0, pin_end = 0;
 
   // Put aside: copies of the distinct blocks of [0, computed) of all branches,
@@ -133,6 +133,13 @@ struct Sequence {
   uint32_t dropped_blocks(const Branch& branch) const {
     return branch.dropped_end - spec.window.KeptBelow(branch.dropped_end);
   }
+  // Of the prompt's blocks a hand-off moves those that the position behind it sees:
+  // whether `index` is one, how many come before it, and those of [begin, end).
+  bool moves(uint32_t index) const { return spec.window.SeesBlock(prompt_tokens, index); }
+  uint32_t moved_before(uint32_t index) const {
+    return spec.window.SeenBelow(prompt_tokens, index);
+  }
+  std::vector<kv::BlockId> moving_blocks(uint32_t begin, uint32_t end) const;
   // Distinct blocks that it holds, once it holds any; of [0, computed) alone.
   uint32_t held_blocks() const;
   uint32_t live_blocks() const;

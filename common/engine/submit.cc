@@ -24,10 +24,12 @@ uint64_t PositionsOf(const SequenceSpec& spec) {
 uint64_t BlocksOf(const SequenceSpec& spec) {
   const uint64_t prompt = spec.prompt.size(), positions = PositionsOf(spec);
   const uint32_t width = spec.role == Role::kPrefill ? 1 : spec.width();
-  if (width == 1) return kv::MostBlocks(spec.window, prompt + 1, positions);
+  // A hand-off brings what is in sight alone.
+  const uint64_t together = spec.role == Role::kDecode ? 0 : prompt + 1;
+  if (width == 1) return kv::MostBlocks(spec.window, together, positions);
   const uint64_t all = kv::BlocksForBranches(prompt, positions - prompt, width);
   if (!spec.window.limited()) return all;
-  return std::min(all, width * kv::MostBlocks(spec.window, prompt + 1, positions));
+  return std::min(all, width * kv::MostBlocks(spec.window, together, positions));
 }
 
 absl::Status CancelReason(absl::Status reason) {
@@ -61,7 +63,11 @@ void Engine::Impl::Submit(SequenceSpec spec) {
   if (spec.phases.empty()) spec.phases.push_back({.sampling = spec.sampling, .beam = spec.beam});
   if (spec.constraint != nullptr) mask_ahead_.Post(spec.constraint, {});
   policy_->Join(spec.tenant);
-  table_.Add(std::move(spec), absl::Now());
+  Sequence& sequence = table_.Add(std::move(spec), absl::Now());
+  // What the first position here does not see is neither sent nor gets a block.
+  if (sequence.spec.role == Role::kDecode) {
+    sequence.trunk().dropped_end = sequence.spec.window.FirstBlock(sequence.prompt_tokens);
+  }
 }
 
 void Engine::Impl::Refuse(const SequenceRef& ref, absl::Status status) {

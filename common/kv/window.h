@@ -62,10 +62,14 @@ struct Window {
   bool SeesBlock(uint32_t position, uint32_t block) const {
     return block <= position / kBlockTokens && (block >= FirstBlock(position) || Keeps(block));
   }
-  // Blocks that `position` sees.
-  uint32_t SeenBlocks(uint32_t position) const {
+  // Blocks below `end` that `position` sees. REQUIRES: none of them is behind it.
+  uint32_t SeenBelow(uint32_t position, uint32_t end) const {
     const uint32_t first = FirstBlock(position);
-    return KeptBelow(first) + position / kBlockTokens + 1 - first;
+    return end <= first ? KeptBelow(end) : KeptBelow(first) + end - first;
+  }
+  // All that `position` sees.
+  uint32_t SeenBlocks(uint32_t position) const {
+    return SeenBelow(position, position / kBlockTokens + 1);
   }
   // Positions whose blocks a sequence of `most` holds at most while it decodes.
   uint64_t Held(uint64_t most) const;

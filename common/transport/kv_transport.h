@@ -39,6 +39,11 @@ struct Endpoint {
 struct ReserveRequest {
   std::string handoff_key;  // 16 bytes, from the router
   uint32_t prompt_tokens = 0;
+  // Blocks that move, of which both ends know which they are; 0: all of the prompt's.
+  uint32_t blocks = 0;
+
+  uint32_t block_count() const { return blocks > 0 ? blocks : kv::BlocksForTokens(prompt_tokens); }
+
   // For the landing: the KV is not the bits that this worker would compute, as
   // the sender's KV type or the wire's is another. Such blocks must not be
   // mixed with, or reused as, this worker's own.
@@ -61,7 +66,7 @@ struct CommitState {
 // The part of a prompt's KV that one Put carries.
 struct PutRange {
   uint32_t layer_begin = 0, layer_end = 0;
-  uint32_t block_begin = 0, block_end = 0;  // positions in the prompt's block list
+  uint32_t block_begin = 0, block_end = 0;  // positions among the blocks that move
 };
 
 using Done = std::function<void(absl::Status)>;
@@ -117,7 +122,7 @@ struct Grant {
   uint64_t landing_id = 0;
   // Positions below it are cached here and must not be sent.
   uint32_t first_block = 0;
-  // [BlocksForTokens(prompt_tokens) - first_block]: where each block's bytes
+  // [ReserveRequest::block_count() - first_block]: where each block's bytes
   // stand, all layers, BlockBytes() long.
   std::vector<std::byte*> blocks;
 };

@@ -69,9 +69,10 @@ absl::Status OutgoingTransfer::AddCommit(const CommitState& state, Done done) {
 absl::Status OutgoingTransfer::Grant(const baton::v1::TicketGranted& granted) {
   if (this->granted() || granted.ticket_id().size() != kTicketIdBytes ||
       granted.first_block() > granted.block_count() ||
-      granted.block_count() != kv::BlocksForTokens(request_.prompt_tokens) ||
-      granted.lease_ms() == 0) {
-    return absl::InvalidArgumentError("the receiver's grant makes no sense");
+      granted.block_count() != request_.block_count() || granted.lease_ms() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the receiver's grant makes no sense: blocks ", granted.first_block(), " to ",
+                     granted.block_count(), " of ", request_.block_count()));
   }
   ticket_id_ = granted.ticket_id();
   epoch_ = granted.epoch();

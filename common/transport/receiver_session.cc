@@ -134,11 +134,13 @@ absl::Status ReceiverSession::OnReserve(const baton::v1::Reserve& reserve) {
                       "max_open_tickets (", host_->options().max_open_tickets, ") are open"))));
     return absl::OkStatus();
   }
-  incoming_[transfer].prompt_tokens = reserve.prompt_tokens();
-  host_->AskLanding(id_, transfer,
-                    {.handoff_key = reserve.handoff_key(),
-                     .prompt_tokens = reserve.prompt_tokens(),
-                     .foreign = format_->foreign});
+  const ReserveRequest request{.handoff_key = reserve.handoff_key(),
+                               .prompt_tokens = reserve.prompt_tokens(),
+                               .blocks = reserve.blocks(),
+                               .foreign = format_->foreign};
+  incoming_[transfer].prompt_tokens = request.prompt_tokens;
+  incoming_[transfer].blocks = request.block_count();
+  host_->AskLanding(id_, transfer, request);
   return absl::OkStatus();
 }
 
@@ -158,14 +160,15 @@ void ReceiverSession::OnReserved(uint64_t transfer, absl::StatusOr<Grant> grant)
   Incoming& incoming = it->second;
   incoming.stage = Stage::kOpen;
   if (!grant.ok()) return Refuse(transfer, grant.status());
-  const uint32_t needed = kv::BlocksForTokens(incoming.prompt_tokens);
+  const uint32_t needed = incoming.blocks;
   const uint64_t got = uint64_t{grant->first_block} + grant->blocks.size();
   incoming.ticket =
       std::make_unique<Ticket>(epoch_, *std::move(grant), host_->layout(), format_->wire_bytes);
   incoming.last_frame = EventLoop::Clock::now();
   if (got != needed) {
-    return Refuse(transfer, absl::InternalError(absl::StrCat("a grant of ", got,
-                                                             " blocks for a prompt of ", needed)));
+    return Refuse(transfer, absl::FailedPreconditionError(
+                                absl::StrCat("a grant of ", got, " blocks for a hand-off of ",
+                                             needed, ": the two ends do not agree on its window")));
   }
   host_->TicketOpened(incoming.ticket->landing_id(), id_, transfer);
   ArmLease(transfer, incoming.last_frame);

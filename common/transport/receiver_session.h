@@ -80,6 +80,7 @@ class ReceiverSession : private FrameStream::Handler {
   struct Incoming {
     Stage stage = Stage::kReserving;
     uint32_t prompt_tokens = 0;
+    uint32_t blocks = 0;  // ReserveRequest::block_count()
     std::unique_ptr<Ticket> ticket;
     EventLoop::Clock::time_point last_frame;
     uint64_t lease_timer = 0;

@@ -126,6 +126,7 @@ void SenderLink::Reserve(OutgoingTransfer* transfer) {
   frame.mutable_reserve()->set_transfer(transfer->id);
   frame.mutable_reserve()->set_handoff_key(transfer->request().handoff_key);
   frame.mutable_reserve()->set_prompt_tokens(transfer->request().prompt_tokens);
+  frame.mutable_reserve()->set_blocks(transfer->request().blocks);
   stream_->Send(frame);
 }
 

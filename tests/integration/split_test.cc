@@ -83,6 +83,26 @@ TEST_P(SplitTest, EightAtOnceGetTheirOwnTokens) {
   EXPECT_TRUE(cluster_->AwaitIdle()) << cluster_->Describe();
 }
 
+// Of a long prompt the blocks move that its window still needs.
+TEST_P(SplitTest, WindowsAnswerAsAloneAndMoveWhatIsInSight) {
+  const kv::Window window{.tokens = 64, .sinks = 32, .stride = 256};
+  Request request = MakeRequest(RandomPrompt(1500, 5), 100, GetParam().path);
+  const Result all = cluster_->client().Generate(request);
+  request.window = window.tokens;
+  request.window_sinks = window.sinks;
+  request.window_stride = window.stride;
+  const Result result = cluster_->client().Generate(request);
+  ASSERT_TRUE(result.status.ok()) << result.status.message << cluster_->Logs();
+  EXPECT_EQ(result.token_ids, model::FakeReference({}, *request.prompt_ids, 100, window));
+  EXPECT_NE(result.token_ids, all.token_ids);
+  CheckRoute(result);
+  // 1,500 tokens are 47 blocks; one is the sink, 5 are of strides, 3 of the window.
+  if (GetParam().path == Path::kSplit) {
+    EXPECT_EQ(result.handoff_bytes * 47, all.handoff_bytes * 9);
+  }
+  EXPECT_TRUE(cluster_->AwaitIdle()) << cluster_->Describe();
+}
+
 // What the first path answered; the others must say the same.
 std::vector<std::vector<uint32_t>>& Sampled() {
   static std::vector<std::vector<uint32_t>> sampled;

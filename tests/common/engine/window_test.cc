@@ -165,6 +165,57 @@ TEST(WindowedSequence, HandOffCarriesIt) {
   pair.ExpectIdle();
 }
 
+// Nothing of a prompt moves, or gets a block on the other end, that no token behind
+// it sees; and that end needs no room for it.
+TEST(WindowedSequence, HandOffMovesWhatIsInSightAlone) {
+  for (const kv::Window& window : {kWindow, kStrided, kKeeping}) {
+    for (const uint32_t length : {600u, 608u, 33u}) {
+      std::mt19937 random(8);
+      const auto blocks = static_cast<uint32_t>(kv::MostBlocks(window, 0, length + 40 - 1));
+      Pair pair({}, PoolOf(40), PoolOf(blocks));
+      SequenceSpec spec = Windowed(1, RandomPrompt(random, length, {}), 40, window);
+      spec.handoff_key = "h";
+      pair.Submit(spec);
+      ASSERT_TRUE(pair.WaitForEnd(spec.ref));
+      EXPECT_EQ(pair.Tokens(spec.ref), Masked(spec)) << length;
+      const uint32_t seen = window.SeenBelow(length, kv::BlocksForTokens(length));
+      EXPECT_EQ(pair.sender.calls().blocks, seen);
+      EXPECT_EQ(pair.prefill_heard.Of(spec.ref).end.handoff_bytes, seen * kFakeBlock);
+      EXPECT_EQ(pair.prefill->load().handoff_bytes, seen * kFakeBlock);
+      EXPECT_LT(seen, 10u) << "of up to 19";
+      pair.ExpectIdle();
+    }
+  }
+}
+
+// Choices share what came over, and a pool that is too small puts sequences aside.
+TEST(WindowedSequence, WhatCameOverIsForkedAndPutAside) {
+  for (const uint32_t swap : {0u, 100u}) {
+    std::mt19937 random(9);
+    Pair pair({}, PoolOf(100), PoolOf(24, swap));
+    std::vector<SequenceSpec> specs;
+    for (uint64_t key = 1; key <= 10; ++key) {
+      SequenceSpec spec = Windowed(key, RandomPrompt(random, 200 + random() % 100, {}), 200,
+                                   key % 3 == 0   ? kStrided
+                                   : key % 3 == 1 ? kWindow
+                                                  : kv::Window{});
+      spec.handoff_key = "h";
+      if (key % 4 == 0) spec.choices = 2;
+      specs.push_back(spec);
+      pair.Submit(spec);
+    }
+    for (const SequenceSpec& spec : specs) {
+      ASSERT_TRUE(pair.WaitForEnd(spec.ref));
+      EXPECT_TRUE(pair.decode_heard.Of(spec.ref).end.status.ok())
+          << pair.decode_heard.Of(spec.ref).end.status;
+      EXPECT_EQ(pair.Tokens(spec.ref), Masked(spec)) << spec.ref.key << " swap " << swap;
+    }
+    EXPECT_GT(pair.decode->load().preemptions, 0u);
+    EXPECT_EQ(pair.decode->load().swaps > 0, swap > 0);
+    pair.ExpectIdle();
+  }
+}
+
 // KV behind a window is another than that of sequences that see all.
 TEST(WindowedSequence, SharesNoPrefixes) {
   std::mt19937 random(6);

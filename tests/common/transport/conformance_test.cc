@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport must do when nothing fails.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,6 +11,7 @@ namespace baton::transport {
 namespace {
 
 using Conformance = TransportTest;
+using ::testing::HasSubstr;
 
 TEST_P(Conformance, CommittedBlocksHoldTheSendersBytes) {
   Start();
@@ -179,6 +181,32 @@ TEST_P(Conformance, FullyCachedPromptCommitsWithoutAByte) {
   landing_->SkipBlocks(2);
   PromptKv prompt(layout_, 2, 6);
   EXPECT_EQ(HandOver(1, prompt), absl::OkStatus());
+}
+
+// Of a prompt of 20 blocks four move, as both ends know.
+TEST_P(Conformance, BlocksThatNobodySeesDoNotMove) {
+  Start();
+  PromptKv moving(layout_, 4, 7);
+  Outcome put, commit;
+  const auto writer = sender_->Open(receiver_->endpoints(), {Key(1), 20 * 32, 4},
+                                    absl::InfiniteFuture(), [](const absl::Status&) {});
+  writer->Put(moving.all(), moving.Sources(moving.all()), put.done());
+  writer->Commit({}, commit.done());
+  EXPECT_EQ(commit.Wait(), absl::OkStatus());
+  EXPECT_EQ(writer->bytes(), 4 * layout_.BlockBytes());
+  EXPECT_TRUE(moving.Equals(landing_->blocks(1)));
+}
+
+TEST_P(Conformance, EndsThatDisagreeOnWhatMovesAreTold) {
+  Start();
+  landing_->TakeWholePrompts();
+  Outcome granted;
+  const auto writer = sender_->Open(receiver_->endpoints(), {Key(1), 20 * 32, 4},
+                                    absl::InfiniteFuture(), granted.done());
+  const absl::Status status = granted.Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("20 blocks for a hand-off of 4"));
+  EXPECT_TRUE(landing_->WaitAborted(1));
 }
 
 TEST_P(Conformance, SlicePutTwiceWithTheSameBytesCountsOnce) {

@@ -52,6 +52,10 @@ class FakeLanding final : public KvLanding {
   void SkipBlocks(uint32_t first_block) {
     Locked([&] { first_block_ = first_block; });
   }
+  // Grants blocks for all of a prompt, whatever the sender says of how many move.
+  void TakeWholePrompts() {
+    Locked([&] { whole_prompts_ = true; });
+  }
   void Refuse(absl::Status status) {
     Locked([&] { refusal_ = std::move(status); });
   }
@@ -165,7 +169,8 @@ class FakeLanding final : public KvLanding {
       Grant grant;
       grant.landing_id = next_id_++;
       grant.first_block = first_block_;
-      const uint32_t count = kv::BlocksForTokens(request.prompt_tokens) - first_block_;
+      const uint32_t all = kv::BlocksForTokens(request.prompt_tokens);
+      const uint32_t count = (whole_prompts_ ? all : request.block_count()) - first_block_;
       for (uint32_t i = 0; i < count; ++i) {
         if (reuse_ != 0) {
           grant.blocks.push_back(blocks_[reuse_].at(i));
@@ -187,7 +192,7 @@ class FakeLanding final : public KvLanding {
   const kv::KvLayout layout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool hold_ = false, hold_commits_ = false, foreign_ = false;
+  bool hold_ = false, hold_commits_ = false, foreign_ = false, whole_prompts_ = false;
   uint32_t first_block_ = 0;
   uint64_t reuse_ = 0;
   absl::Status refusal_, commit_refusal_;
