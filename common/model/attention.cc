@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "common/model/fetch.h"
 
@@ -23,7 +24,7 @@ constexpr uint32_t kLineFloats = 16;  // of a cache line
 
 Attention::Attention(const checkpoint::ModelConfig& config, const kv::KvLayout& layout,
                      const kernels::Backend& backend, const kernels::AttentionFormat& format,
-                     uint32_t threads)
+                     std::vector<float> decay, uint32_t threads)
     : config_(config),
       layout_(layout),
       backend_(backend),
@@ -31,6 +32,7 @@ Attention::Attention(const checkpoint::ModelConfig& config, const kv::KvLayout& 
       rope_(config.rope_style == checkpoint::RopeStyle::kHalves ? backend.rope_halves
                                                                 : backend.rope_adjacent),
       group_(config.heads / config.kv_heads),
+      decay_(std::move(decay)),
       angles_(config.context, config.rotary_dims, config.rope_base) {
   const size_t row_bytes = sizeof(float) * layout.head_dim;
   for (uint32_t i = 0; i < threads; ++i) {
@@ -146,6 +148,31 @@ void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t 
                       .out = out + done * width});
     }
     done = end;
+  }
+  if (!decay_.empty()) Decay(item, layer, segment, first, rows, positions, max, sum, out);
+}
+
+// Sums and outputs of a segment are linear in its weights.
+void Attention::Decay(const AttentionItem& item, uint32_t layer, uint32_t segment, uint32_t first,
+                      uint32_t rows, const uint32_t* positions, float* max, float* sum,
+                      float* out) const {
+  for (uint32_t r = 0; r < rows; ++r) {
+    const uint32_t head = item.kv_head * group_ + (item.first + first + r) % group_;
+    const float factor = decay_[size_t{layer} * config_.heads + head];
+    const uint32_t own = positions[r] / kSegmentTokens;
+    if (factor == 1.0f || segment >= own) continue;
+    float weight = factor;
+    for (uint32_t age = own - segment; age > 1 && weight > 0; --age) weight *= factor;
+    float* row = out + size_t{r} * layout_.head_dim;
+    if (weight == 0.0f) {
+      // What is not seen must not decide about the scale of the others either.
+      max[r] = kernels::kNoScore;
+      sum[r] = 0;
+      std::fill_n(row, layout_.head_dim, 0.0f);
+      continue;
+    }
+    sum[r] *= weight;
+    for (uint32_t d = 0; d < layout_.head_dim; ++d) row[d] *= weight;
   }
 }
 

@@ -17,13 +17,15 @@
 
 namespace baton::model {
 
+// `decay`: DecayTable(), or nothing.
+//
 // Thread safety: distinct items, and distinct rows of Append, may be run by
 // distinct threads that give distinct `thread`s.
 class Attention final {
  public:
   Attention(const checkpoint::ModelConfig& config, const kv::KvLayout& layout,
             const kernels::Backend& backend, const kernels::AttentionFormat& format,
-            uint32_t threads);
+            std::vector<float> decay, uint32_t threads);
 
   // Makes room for the partial results of a step; before the threads start.
   void Prepare(const Step& step);
@@ -65,6 +67,9 @@ class Attention final {
   void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                   const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
                   Scratch& scratch, float* max, float* sum, float* out) const;
+  // Scales what the rows have of the segment by what their heads make of its age.
+  void Decay(const AttentionItem& item, uint32_t layer, uint32_t segment, uint32_t first,
+             uint32_t rows, const uint32_t* positions, float* max, float* sum, float* out) const;
   template <typename Item>
   void StoreContext(const Step& step, const Item& item, const Scratch& scratch, float* q) const;
 
@@ -82,7 +87,8 @@ class Attention final {
   const kernels::Backend& backend_;
   const kernels::AttentionFormat& format_;
   kernels::RopeRowFn* const rope_;
-  const uint32_t group_;  // query heads of a KV head
+  const uint32_t group_;            // query heads of a KV head
+  const std::vector<float> decay_;  // [layers, heads], or empty
   const RopeTable angles_;
   std::vector<Scratch> scratch_;  // [threads]
   AlignedBuffer partial_out_;     // [partial rows, head_dim]

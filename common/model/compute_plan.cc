@@ -91,6 +91,13 @@ absl::StatusOr<ComputePlan> PlanCompute(const checkpoint::Checkpoint& checkpoint
   plan.layout.numerics_id =
       absl::StrCat(plan.layout.compute_id, " attention=", std::string(plan.attention->name()),
                    " kv=", std::string(kv::KvTypeName(type)));
+  BATON_ASSIGN_OR_RETURN(plan.decay, DecayTable(options.head_decay, config.layers, config.heads));
+  if (!plan.decay.empty()) {
+    // Also of compute_id: such KV is not to be converted into that of others.
+    const std::string name = absl::StrCat(" ", DecayName(plan.decay));
+    plan.layout.compute_id += name;
+    plan.layout.numerics_id += name;
+  }
   return plan;
 }
 

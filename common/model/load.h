@@ -13,6 +13,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/cores/core_share.h"
 #include "common/kv/layout.h"
+#include "common/model/head_decay.h"
 #include "common/model/model.h"
 #include "common/model/packed_cache.h"
 #include "common/model/step_profile.h"
@@ -35,6 +36,8 @@ struct LoadOptions {
   // Most tokens of one sequence; 0: what the checkpoint says. More than that is
   // beyond what the model was trained for: for sequences with a window.
   uint32_t context_tokens = 0;
+  // Heads that weigh old tokens less; part of numerics_id.
+  std::vector<HeadDecay> head_decay;
   // Divides the CPUs with other workers, step by step; null: this process
   // alone uses them.
   std::shared_ptr<cores::CoreShare> cores;
@@ -46,8 +49,9 @@ struct LoadOptions {
 // The model copies all it needs: neither the checkpoint nor its files have to
 // outlive this call.
 // RESOURCE_EXHAUSTED with the arithmetic when the weights do not fit into
-// memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist, and
-// for a choice of weights that the checkpoint's types rule out.
+// memory; INVALID_ARGUMENT for an isa that this CPU lacks or does not exist, for a
+// choice of weights that the checkpoint's types rule out, and for a decay of heads
+// that the model does not have.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
                                                  const LoadOptions& options);
 

@@ -22,7 +22,8 @@ Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan
       pool_(std::move(pool)),
       cores_(std::move(cores)),
       profile_(profile),
-      attention_(config_, plan_.layout, *plan_.backend, *plan_.attention, pool_->threads()),
+      attention_(config_, plan_.layout, *plan_.backend, *plan_.attention, plan_.decay,
+                 pool_->threads()),
       work_(config_, weights_, max_step_tokens, pool_->threads()) {}
 
 absl::Status Transformer::Forward(std::span<const Slice> slices, const kv::KvArena& arena,

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/worker/model_source.h"
 
+#include <utility>
+#include <vector>
+
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checkpoint.h"
@@ -8,6 +11,7 @@
 #include "common/kv/layout.h"
 #include "common/model/fake/fake_model.h"
 #include "common/model/gpu/gpu_model.h"
+#include "common/model/head_decay.h"
 #include "common/model/load.h"
 
 namespace baton::worker {
@@ -41,7 +45,12 @@ std::shared_ptr<cores::CoreShare> ShareCores(const Options& options) {
 
 absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
                                                         model::StepProfile* profile) {
-  if (options.model == "fake") return MakeFake(options);
+  BATON_ASSIGN_OR_RETURN(std::vector<model::HeadDecay> decay,
+                         model::ParseHeadDecays(options.head_decay));
+  if (options.model == "fake") {
+    if (decay.empty()) return MakeFake(options);
+    return absl::InvalidArgumentError("--head-decay: the fake model has no heads");
+  }
   BATON_ASSIGN_OR_RETURN(const model::gpu::DeviceName device,
                          model::gpu::ParseDevice(options.device));
   BATON_ASSIGN_OR_RETURN(const auto checkpoint, checkpoint::OpenCheckpoint(options.model));
@@ -54,6 +63,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
   load.profile = profile;
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
+  load.head_decay = std::move(decay);
   if (!device.cpu) return model::gpu::LoadGpuModel(*checkpoint, load, device);
   load.cores = ShareCores(options);
   load.cache.folder = model::PackedCacheFolder(options.packed_cache);

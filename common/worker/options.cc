@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/kv/layout.h"
+#include "common/model/head_decay.h"
 #include "common/model/weight_choice.h"
 #include "common/speculation/draft_policy.h"
 #include "common/transport/kv_transport.h"
@@ -69,6 +70,10 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "Instruction set: auto, avx512, avx512vnni, avx2, generic or ref");
   line.Add("Model", "device", &options->device,
            "Where the model runs: cpu, or cuda:N with libbaton_cuda.so (docs/gpu.md)");
+  line.Add("Model", "head-decay", &options->head_decay,
+           "LAYERS:HEADS=FACTOR, such as 2:0-3=0.9 or *:*=0: an experiment, in which these heads "
+           "weigh tokens less by FACTOR for each 256 that they lie behind; may be repeated "
+           "(docs/models.md)");
   line.Add("Model", "packed-cache", &options->packed_cache,
            "Folder of packed weights that workers share, or off; default: "
            "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");
@@ -167,6 +172,9 @@ absl::Status Complete(Options* options) {
     return FlagError("transport", name == "ucx"
                                       ? "ucx is not in this build: libucx-dev was not installed"
                                       : absl::StrCat("must be shm, ucx or tcp, is ", name));
+  }
+  if (const auto decay = model::ParseHeadDecays(options->head_decay); !decay.ok()) {
+    return FlagError("head-decay", std::string(decay.status().message()));
   }
   if (options->draft_tokens > speculation::kMostDraftTokens) {
     return FlagError("draft-tokens", absl::StrCat("must be at most ", speculation::kMostDraftTokens,

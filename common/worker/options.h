@@ -37,7 +37,8 @@ struct Options {
   std::string kv_dtype = "auto";
   std::string isa = "auto";
   std::string device = "cpu";
-  uint32_t threads = 0;  // 0: what affinity and cgroup quota allow
+  std::vector<std::string> head_decay;  // model::ParseHeadDecays
+  uint32_t threads = 0;                 // 0: what affinity and cgroup quota allow
   std::string share_cores = "auto";
   std::string packed_cache;  // folder, "off", or empty for the default
   uint32_t packed_cache_gib = 64;

@@ -46,6 +46,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint
                                                     const LoadOptions& options,
                                                     const DeviceName& name) {
   BATON_ASSIGN_OR_RETURN(const kv::KvType type, KvTypeOf(options));
+  if (!options.head_decay.empty()) {
+    return absl::InvalidArgumentError("a GPU computes no decay of heads (--head-decay)");
+  }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(name));
   checkpoint::ModelConfig config = checkpoint.config();
   if (options.context_tokens > 0) config.context = options.context_tokens;

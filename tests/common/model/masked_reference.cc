@@ -114,7 +114,11 @@ MaskedReference::Vector MaskedReference::Attend(const Layer& layer, const Vector
     }
     double sum = 0;
     for (auto& [t, score] : scores) {
-      const double weight = std::exp(score - max);
+      double weight = std::exp(score - max);
+      if (weight_) {
+        const auto index = static_cast<size_t>(&layer - layers_.data());
+        weight *= weight_(index, head, position_, t);
+      }
       sum += weight;
       for (size_t d = 0; d < dim; ++d) out[head * dim + d] += weight * layer.values[t][at + d];
     }

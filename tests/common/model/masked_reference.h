@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct Sight {
 class MaskedReference final {
  public:
   MaskedReference(const checkpoint::Checkpoint& checkpoint, Sight sight);
+
+  // What the weight of a token is multiplied with before weights are normalized; by
+  // default with 1.
+  using Weight = std::function<double(size_t layer, size_t head, size_t position, size_t token)>;
+  void SetWeight(Weight weight) { weight_ = std::move(weight); }
 
   // Logits after `token` at the next position.
   std::vector<double> Next(TokenId token);
@@ -50,6 +56,7 @@ class MaskedReference final {
 
   const checkpoint::ModelConfig config_;
   const Sight sight_;
+  Weight weight_;
   Matrix embedding_, head_;
   Vector final_norm_;
   std::vector<Layer> layers_;
