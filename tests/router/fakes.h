@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8.h"
 #include "common/tokenizer/tokenizer.h"
 #include "router/links.h"
 #include "router/served_model.h"
@@ -94,6 +95,7 @@ inline std::shared_ptr<ServedModel> MakeIdsModel() {
 class FakeClient final : public ResponseStream {
  public:
   void Send(v1::GenerateResponse event, absl::Time) override {
+    EXPECT_TRUE(IsValidUtf8(event.tokens().text()));
     if (event.has_started()) started.push_back(event.started());
     if (event.has_prompt_logprobs()) {
       EXPECT_EQ(started.size(), 1u);
@@ -112,6 +114,8 @@ class FakeClient final : public ResponseStream {
       ids.insert(ids.end(), event.tokens().token_ids().begin(), event.tokens().token_ids().end());
       text += event.tokens().text();
       logprobs += event.tokens().logprobs_size();
+      scored.insert(scored.end(), event.tokens().logprobs().begin(),
+                    event.tokens().logprobs().end());
     }
   }
   void Finish(const absl::Status& result, absl::Time) override { statuses.push_back(result); }
@@ -136,6 +140,7 @@ class FakeClient final : public ResponseStream {
   std::map<uint32_t, std::string> other_texts;
   std::vector<v1::ChoiceFinished> choice_ends;
   int logprobs = 0;
+  std::vector<v1::TokenLogprobs> scored;
 };
 
 // A worker's stream that records what the router sends.
