@@ -16,7 +16,7 @@ void ConstraintFlags::Register(config::CommandLine& line) {
            "The answer is this text; given several times: one of them");
 }
 
-absl::Status ConstraintFlags::Apply(Request* request) const {
+absl::StatusOr<std::optional<Constraint>> ConstraintFlags::Read() const {
   Constraint constraint;
   if (json_mode_ != "off") constraint.json = json_mode_;
   if (schema_file_) {
@@ -25,7 +25,12 @@ absl::Status ConstraintFlags::Apply(Request* request) const {
   constraint.regex = regex_;
   constraint.choices = choices_;
   const bool given = json_mode_ != "off" || schema_file_ || regex_ || !choices_.empty();
-  if (given) request->constraint = std::move(constraint);
+  return given ? std::optional(std::move(constraint)) : std::nullopt;
+}
+
+absl::Status ConstraintFlags::Apply(Request* request) const {
+  BATON_ASSIGN_OR_RETURN(auto constraint, Read());
+  if (constraint) request->constraint = std::move(constraint);
   return absl::OkStatus();
 }
 

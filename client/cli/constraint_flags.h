@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "baton/client.h"
 #include "common/config/command_line.h"
 
@@ -15,8 +16,10 @@ namespace baton::cli {
 class ConstraintFlags {
  public:
   void Register(config::CommandLine& line);
-  // Reads the schema's file. Sets request->constraint where a flag was given;
-  // whether several go together is the router's to say.
+  // Reads the schema's file. Empty where no flag was given; whether several go
+  // together is for others to say.
+  absl::StatusOr<std::optional<Constraint>> Read() const;
+  // Sets request->constraint where a flag was given.
   absl::Status Apply(Request* request) const;
 
  private:

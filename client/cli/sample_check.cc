@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
+#include "client/cli/constraint_flags.h"
+#include "client/cli/constraint_mask.h"
 #include "client/cli/id_list.h"
 #include "client/cli/local_model.h"
 #include "client/cli/teacher_forcing.h"
@@ -45,6 +47,7 @@ class SampleCheckCommand final : public Command {
     line->Add("Sampling", "bad-token-ids", &bad_token_ids_, "Run of tokens that is not produced");
     line->Add("Sampling", "min-tokens", &params_.min_tokens, "Bans end tokens before so many");
     line->Add("Sampling", "seed", &params_.seed, "Of the token that is drawn at the end");
+    constraint_.Register(*line);
     line->Add("Output", "top", &top_, "Tokens shown of each step");
     line->Add("Output", "json", &json_, "One JSON object instead of text");
   }
@@ -71,36 +74,50 @@ class SampleCheckCommand final : public Command {
     return sampling::Validate(params_);
   }
 
+  absl::StatusOr<std::vector<TokenId>> Tokens(const checkpoint::Checkpoint& checkpoint) const {
+    if (ids_) return ParseIdList("prompt-ids", *ids_);
+    std::string text = *prompt_;
+    if (text == "-") {
+      BATON_ASSIGN_OR_RETURN(text, ReadText("prompt", "-"));
+    }
+    return EncodeText(checkpoint, text);
+  }
+
+  // Empty without a constraint.
+  absl::StatusOr<grammar::TokenMask> Allowed(const tokenizer::Tokenizer* tokenizer,
+                                             const sampling::Position& position) const {
+    BATON_ASSIGN_OR_RETURN(const auto constraint, constraint_.Read());
+    if (!constraint) return grammar::TokenMask();
+    if (tokenizer == nullptr) {
+      return absl::FailedPreconditionError("the model has no tokenizer; constraints need one");
+    }
+    return AllowedNext(*constraint, *tokenizer, position.tokens.last(position.output_index),
+                       position.end_tokens);
+  }
+
   absl::Status Check() {
     BATON_RETURN_IF_ERROR(SetParams());
     BATON_ASSIGN_OR_RETURN(const auto checkpoint, model_.Open());
-    std::vector<TokenId> tokens;
-    if (ids_) {
-      BATON_ASSIGN_OR_RETURN(tokens, ParseIdList("prompt-ids", *ids_));
-    } else {
-      std::string text = *prompt_;
-      if (text == "-") {
-        BATON_ASSIGN_OR_RETURN(text, ReadText("prompt", "-"));
-      }
-      BATON_ASSIGN_OR_RETURN(tokens, EncodeText(*checkpoint, text));
-    }
+    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, Tokens(*checkpoint));
+    BATON_ASSIGN_OR_RETURN(const auto tokenizer, checkpoint->LoadTokenizer());
     BATON_ASSIGN_OR_RETURN(const model::LoadOptions options, compute_.Options());
     BATON_ASSIGN_OR_RETURN(const auto model, model::LoadModel(*checkpoint, options));
+    const model::ModelInfo& info = model->info();
+    sampling::Position position{
+        .tokens = tokens,
+        .output_index = std::min(outputs_, static_cast<uint32_t>(tokens.size())),
+        .end_tokens = info.end_tokens};
+    BATON_ASSIGN_OR_RETURN(const grammar::TokenMask allowed, Allowed(tokenizer.get(), position));
+    position.allowed = allowed;
     std::vector<float> last;
     BATON_ASSIGN_OR_RETURN(const TextScore score,
                            ScoreTokens(model.get(), tokens, [&](std::span<const float> row) {
                              last.assign(row.begin(), row.end());
                            }));
-    const model::ModelInfo& info = model->info();
-    const sampling::Position position{
-        .tokens = tokens,
-        .output_index = std::min(outputs_, static_cast<uint32_t>(tokens.size())),
-        .end_tokens = info.end_tokens};
     BATON_ASSIGN_OR_RETURN(const auto steps, sampling::ExplainSampling(last, info.usable_vocabulary,
                                                                        position, params_, top_));
     BATON_ASSIGN_OR_RETURN(const sampling::Sample drawn,
                            sampling::SampleToken(last, info.usable_vocabulary, position, params_));
-    BATON_ASSIGN_OR_RETURN(const auto tokenizer, checkpoint->LoadTokenizer());
     Print(steps, drawn.token, tokenizer.get());
     return absl::OkStatus();
   }
@@ -134,6 +151,7 @@ class SampleCheckCommand final : public Command {
 
   ModelFlag model_;
   ComputeFlags compute_;
+  ConstraintFlags constraint_;
   std::optional<std::string> prompt_, ids_;
   sampling::Params params_;
   double temperature_ = 0, top_p_ = 1, min_p_ = 0, typical_p_ = 1;

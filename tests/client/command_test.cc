@@ -299,6 +299,36 @@ TEST(Command, SampleCheckShowsEachStepOfTheChain) {
   EXPECT_GT(json["steps"][0]["top"][0]["probability"], json["steps"][2]["top"][0]["probability"]);
 }
 
+TEST(Command, SampleCheckShowsWhatAConstraintLeaves) {
+  const std::vector<std::string> check = {
+      "sample-check",  "--model", "embedded", "--prompt-ids", "641,643,494",
+      "--temperature", "1",       "--json",   "--top",        "1000"};
+  const auto with = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), check.begin(), check.end());
+    return Baton(flags);
+  };
+  ChildProcess digits = with({"--regex", "[0-9]+"});
+  ASSERT_EQ(digits.Wait(), 0) << digits.error();
+  const Json json = Json::parse(digits.output());
+  ASSERT_EQ(json["steps"].size(), 3u);
+  const Json& step = json["steps"][1];
+  EXPECT_EQ(step["step"], "constraint");
+  EXPECT_GT(step["kept"], 0);
+  EXPECT_LT(step["kept"], json["steps"][0]["kept"]);
+  for (const Json& token : step["top"]) {
+    const auto text = token["text"].get<std::string>();
+    EXPECT_EQ(text.find_first_not_of("0123456789"), std::string::npos) << token;
+  }
+  EXPECT_EQ(json["text"].get<std::string>().find_first_not_of("0123456789"), std::string::npos);
+
+  ChildProcess two = with({"--regex", "a", "--json-mode", "object"});
+  EXPECT_NE(two.Wait(), 0);
+  EXPECT_THAT(two.error(), ::testing::HasSubstr("--json-mode and --regex: exactly one of"));
+  ChildProcess wrong = with({"--regex", "(", "--outputs", "0"});
+  EXPECT_NE(wrong.Wait(), 0);
+  EXPECT_THAT(wrong.error(), ::testing::HasSubstr("--regex: "));
+}
+
 TEST(Command, BenchPrintsThePeersKeys) {
   ChildProcess baton = Baton({"bench", "model", "--model", "embedded", "--threads", "1", "--pp",
                               "8", "--tg", "2", "--batch", "1,2", "--reps", "1", "--json"});
