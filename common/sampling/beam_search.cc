@@ -60,17 +60,13 @@ absl::StatusOr<BeamRow> ExpandBeam(std::span<const float> logits, uint32_t usabl
   Chain& chain = scratch.chain;
   const auto usable = logits.first(std::min<size_t>(usable_vocabulary, logits.size()));
   if (!chain.Start(usable)) return NotFinite();
-  chain.Weigh(1);
-  const double max = chain.max(), log_best = chain.LogProbability(chain.max());
+  const double max = chain.max(), log_mass = chain.LogMass();
   const auto logprob = [&](float logit) {
-    return static_cast<float>((static_cast<double>(logit) - max) + log_best);
+    return static_cast<float>((static_cast<double>(logit) - max) - log_mass);
   };
   BeamRow row;
-  if (params.logprobs.value_or(0) > 0) {
-    chain.KeepTopK(*params.logprobs);
-    for (const KeptToken& kept : chain.Kept(*params.logprobs)) {
-      row.top.emplace_back(kept.id, logprob(kept.logit));
-    }
+  for (const KeptToken& kept : chain.Best(params.logprobs.value_or(0))) {
+    row.top.emplace_back(kept.id, logprob(kept.logit));
   }
   std::span<const float> values = usable;
   const bool edits = EditsLogits(params, position);
@@ -86,9 +82,7 @@ absl::StatusOr<BeamRow> ExpandBeam(std::span<const float> logits, uint32_t usabl
     if (!position.allowed.empty()) return row;
     return absl::InternalError("every token is banned");
   }
-  count = std::min(count, values.size());
-  chain.KeepTopK(count);
-  for (const KeptToken& kept : chain.Kept(count)) {
+  for (const KeptToken& kept : chain.Best(count)) {
     if (kept.logit == kBanned) break;
     const float own = logprob(usable[kept.id]);
     row.candidates.push_back({kept.id, edits ? kept.logit : own, own});

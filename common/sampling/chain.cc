@@ -2,6 +2,7 @@
 #include "common/sampling/chain.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -11,18 +12,31 @@ namespace baton::sampling {
 namespace {
 
 constexpr float kFloatMax = std::numeric_limits<float>::max();
-constexpr size_t kAll = std::numeric_limits<size_t>::max();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Range kAllIsAbove = {kInfinity, -kInfinity};
+
+// What both prefixes of one order hold.
+Prefix Shorter(const Prefix& a, const Prefix& b) {
+  if (a.key != b.key) return a.key > b.key ? a : b;
+  return {a.key, std::min(a.last, b.last)};
+}
+
+Prefix MinPBound(float share, const Distribution& distribution) {
+  if (share <= 0) return {};
+  const double distance = ExactLog(share) / distribution.scale;
+  return {static_cast<float>(std::max<double>(distribution.max + distance, -kFloatMax))};
+}
 
 }  // namespace
 
 bool Chain::Start(std::span<const float> logits) {
   logits_ = logits;
-  ids_.clear();
-  weighed_ = has_pending_ = false;
+  prefix_ = {};
+  is_typical_ = false;
   if (logits.empty()) return false;
   group_max_.resize(GroupsOf(logits.size()));
   if (!passes_->scan(logits.data(), logits.size(), group_max_.data())) return false;
-  distribution_ = {*std::max_element(group_max_.begin(), group_max_.end()), 1};
+  distribution_ = {passes_->extent(group_max_.data(), group_max_.size()).high, 1};
   return true;
 }
 
@@ -30,123 +44,157 @@ TokenId Chain::argmax() const {
   const auto group = std::find(group_max_.begin(), group_max_.end(), max()) - group_max_.begin();
   size_t index = static_cast<size_t>(group) * kGroup;
   while (logits_[index] != max()) ++index;
-  return IdOf(index);
+  return static_cast<TokenId>(index);
 }
 
-KeyedRow Chain::Row(bool weighted) const {
-  if (!weighted) return {logits_, group_max_, {}, {}};
-  return {logits_, group_max_, std::span(weights_).first(logits_.size()), group_sums_};
+double Chain::LogMass() const { return ExactLog(passes_->mass(TheRow(), {max(), 1})); }
+
+std::vector<KeptToken> Chain::Best(size_t k) {
+  if (k == 0) return {};
+  prefix_ = {};
+  is_typical_ = false;
+  sample_.Start(TheRow());
+  KeepTopK(k);
+  return Marked(false);
+}
+
+void Chain::Keep(const Cuts& cuts) {
+  distribution_.scale = cuts.scale;
+  prefix_ = {};
+  is_typical_ = false;
+  if (cuts.top_k > 0 || cuts.top_p < 1 || cuts.typical_p < 1) sample_.Start(TheRow());
+  KeepTopK(cuts.top_k);
+  WeighAndKeepBest(cuts);
+  if (cuts.typical_p < 1) KeepTypical(cuts.typical_p);
+  SumBlocks();
 }
 
 void Chain::KeepTopK(size_t k) {
-  if (k >= logits_.size()) return;
-  const auto size = static_cast<double>(logits_.size());
-  Apply(selector_.Select(Row(false), size, static_cast<double>(k)));
+  if (k == 0 || k >= logits_.size()) return;
+  prefix_ = selector_.Select({TheRow()}, sample_.GuessCount(k), static_cast<double>(k)).prefix;
 }
 
-void Chain::Weigh(float scale) {
-  distribution_.scale = scale;
-  weights_.resize(std::max(weights_.size(), logits_.size()));
-  group_sums_.resize(group_max_.size());
-  total_ = passes_->weigh(logits_.data(), logits_.size(), distribution_, weights_.data(),
-                          group_sums_.data());
-  weighed_ = true;
-  if (std::exchange(has_pending_, false)) Apply(pending_);
+// Weights, top-p and min-p.
+void Chain::WeighAndKeepBest(const Cuts& cuts) {
+  weights_.resize(std::max(weights_.size(), group_max_.size() * kGroup));
+  block_sums_.resize(BlocksOf(logits_.size()));
+  const bool top_p = cuts.top_p < 1, typical = cuts.typical_p < 1;
+  const Prefix min_p = MinPBound(cuts.min_p, distribution_);
+  Range range = kAllIsAbove;
+  if (top_p || typical) sample_.Weigh(distribution_, prefix_.key);
+  if (top_p) range = sample_.Guess(cuts.top_p, nullptr);
+  // Where min-p most likely keeps less than top-p, or is alone, the border is
+  // its bound.
+  const bool min_p_first = min_p.key > range.high;
+  if (min_p_first) range = {kInfinity, std::nextafter(min_p.key, -kInfinity)};
+  // Where few groups are left, looking at them again is cheaper.
+  const float least = std::min(range.low, std::nextafter(range.high, kInfinity));
+  const bool describe = typical && ReachedBy(least) > group_max_.size() / 8;
+  const Masses masses = passes_->weigh(TheRow(), prefix_, distribution_, range, describe,
+                                       weights_.data(), selector_.RoomFor(logits_.size(), range));
+  const double target = cuts.top_p * masses.total;
+  const Selectable all = {TheRow(), prefix_, nullptr, weights_.data()};
+  summed_ = !top_p || (min_p_first && masses.above < target);
+  if (summed_) {  // what is above the range is what is kept
+    prefix_ = Shorter(prefix_, min_p);
+    mass_ = masses.above;
+    surprise_ = describe || !typical
+                    ? masses.surprise
+                    : passes_->surprise(TheRow(), prefix_, weights_.data(), distribution_);
+    std::copy_n(selector_.above(), block_sums_.size(), block_sums_.begin());
+    return;
+  }
+  const Selection selection = selector_.SelectFrom(all, range, masses, target);
+  prefix_ = Shorter(prefix_, Shorter(selection.prefix, min_p));
+  if (typical) return Describe(masses, selection, describe);
+  summed_ = selection.from_first && prefix_.last >= logits_.size();
+  if (summed_) selector_.BlockMasses(all, prefix_, block_sums_.data());
 }
 
-void Chain::KeepTopP(float share) {
-  if (share >= 1) return;
-  Apply(selector_.Select(Row(true), total_, share * total_));
+// How many groups have such logits.
+size_t Chain::ReachedBy(float least) const {
+  size_t groups = 0;
+  for (const float best : group_max_) groups += best >= least ? 1 : 0;
+  return groups;
 }
 
-void Chain::KeepMinP(float share) {
-  if (share <= 0) return;
-  const double distance = ExactLog(share) / distribution_.scale;
-  Apply({static_cast<float>(std::max<double>(max() + distance, -kFloatMax)), kAll});
+// Mass and mean surprise of what is kept, of which `masses` were found above
+// the range that the selection began with.
+void Chain::Describe(const Masses& masses, const Selection& selection, bool described) {
+  const bool near = described && selection.from_first && prefix_.last >= logits_.size();
+  const Row rest = near ? selector_.found() : TheRow();
+  const float* weights = near ? selector_.found_weights() : weights_.data();
+  mass_ = passes_->split(rest, prefix_, nullptr, weights, kAllIsAbove, {}).above;
+  surprise_ = passes_->surprise(rest, prefix_, weights, distribution_);
+  if (!near) return;
+  mass_ += masses.above;
+  surprise_ += masses.surprise;
 }
 
 void Chain::KeepTypical(float share) {
-  if (share >= 1) return;
-  const size_t size = logits_.size();
-  const double surprise = passes_->surprise(logits_.data(), weights_.data(), size, distribution_);
-  keys_.resize(std::max(keys_.size(), size));
-  key_max_.resize(group_max_.size());
-  passes_->typicality(logits_.data(), size, distribution_, static_cast<float>(surprise / total_),
-                      keys_.data(), key_max_.data());
-  const KeyedRow row = {std::span(keys_).first(size), key_max_, Row(true).weights, group_sums_};
-  const Prefix prefix = selector_.Select(row, total_, share * total_);
-  total_ = passes_->cut(keys_.data(), size, prefix.key, prefix.last, weights_.data(),
-                        group_sums_.data());
+  typicality_ = {distribution_, static_cast<float>(surprise_ / mass_)};
+  is_typical_ = true;
+  sample_.Restrict(prefix_.key);
+  const Selectable all = {TheRow(), prefix_, &typicality_, weights_.data()};
+  const Selection selection =
+      selector_.Select(all, sample_.Guess(share, &typicality_), share * mass_);
+  typical_ = selection.prefix;
+  summed_ = selection.from_first;
+  if (summed_) selector_.BlockMasses(all, typical_, block_sums_.data());
 }
 
-void Chain::Apply(const Prefix& prefix) {
-  size_t groups = 0;
-  for (float best : group_max_) groups += best >= prefix.key ? 1 : 0;
-  if (groups <= group_max_.size() / 8) return Shrink(prefix);
-  if (!weighed_) {
-    pending_ = prefix;
-    has_pending_ = true;
-    return;
-  }
-  total_ = passes_->cut(logits_.data(), logits_.size(), prefix.key, prefix.last, weights_.data(),
-                        group_sums_.data());
-}
-
-// Goes on with the few tokens that are held.
-void Chain::Shrink(const Prefix& prefix) {
-  spare_.clear();
-  spare_ids_.clear();
-  size_t kept_weights = 0;
-  for (size_t group = 0; group < group_max_.size(); ++group) {
-    if (group_max_[group] < prefix.key) continue;
-    const size_t end = std::min((group + 1) * kGroup, logits_.size());
-    for (size_t i = group * kGroup; i < end; ++i) {
-      if (!prefix.Holds(logits_[i], i) || (weighed_ && weights_[i] == 0)) continue;
-      spare_.push_back(logits_[i]);
-      spare_ids_.push_back(IdOf(i));
-      if (weighed_) weights_[kept_weights++] = weights_[i];
+void Chain::SumBlocks() {
+  total_ = 0;
+  uint64_t bits[kBlock / kGroup];
+  double sums[kBlock / kGroup];
+  for (size_t block = 0; block < block_sums_.size(); ++block) {
+    if (!summed_) {
+      const Row row = BlockOf(TheRow(), block);
+      passes_->mark(row, BlockOf(prefix_, block), typicality(), BlockOf(typical_, block), bits);
+      block_sums_[block] = passes_->sum(weights_.data() + block * kBlock, row.size, bits, sums);
     }
+    total_ += block_sums_[block];
   }
-  std::swap(own_logits_, spare_);
-  std::swap(ids_, spare_ids_);
-  logits_ = own_logits_;
-  group_max_.resize(GroupsOf(logits_.size()));
-  passes_->scan(logits_.data(), logits_.size(), group_max_.data());
-  if (!weighed_) return;
-  group_sums_.resize(group_max_.size());
-  total_ = passes_->cut(logits_.data(), logits_.size(), -kFloatMax, kAll, weights_.data(),
-                        group_sums_.data());
 }
 
 TokenId Chain::Draw(double uniform) const {
   // Below the total also after rounding.
   const double point = std::min(uniform * total_, std::nextafter(total_, 0.0));
   double sum = 0;
+  size_t block = 0;
+  while (sum + block_sums_[block] <= point) sum += block_sums_[block++];
+  uint64_t kept[kBlock / kGroup];
+  double sums[kBlock / kGroup];
+  const Row row = BlockOf(TheRow(), block);
+  const float* weights = weights_.data() + block * kBlock;
+  passes_->mark(row, BlockOf(prefix_, block), typicality(), BlockOf(typical_, block), kept);
+  passes_->sum(weights, row.size, kept, sums);
   size_t group = 0;
-  while (sum + group_sums_[group] <= point) sum += group_sums_[group++];
-  size_t index = group * kGroup;
-  while ((sum += weights_[index]) <= point) ++index;
-  return IdOf(index);
-}
-
-double Chain::LogProbability(float logit) const {
-  return (static_cast<double>(logit) - max()) - ExactLog(total_);
-}
-
-std::vector<KeptToken> Chain::Kept(size_t limit) const {
-  std::vector<KeptToken> kept;
-  for (size_t i = 0; i < logits_.size(); ++i) {
-    if (has_pending_ && !pending_.Holds(logits_[i], i)) continue;
-    if (weighed_ && weights_[i] == 0) continue;
-    kept.push_back({IdOf(i), logits_[i], weighed_ ? weights_[i] : 0});
+  while (sum + sums[group] <= point) sum += sums[group++];
+  uint64_t bits = kept[group];
+  for (;; bits &= bits - 1) {
+    const auto index = static_cast<size_t>(std::countr_zero(bits)) + group * kGroup;
+    sum += weights[index];
+    if (sum > point) return static_cast<TokenId>(block * kBlock + index);
   }
-  const auto better = [](const KeptToken& a, const KeptToken& b) {
+}
+
+std::vector<KeptToken> Chain::Kept() const { return Marked(true); }
+
+std::vector<KeptToken> Chain::Marked(bool weighed) const {
+  std::vector<uint64_t> marked(group_max_.size());
+  passes_->mark(TheRow(), prefix_, typicality(), typical_, marked.data());
+  std::vector<KeptToken> kept;
+  for (size_t group = 0; group < marked.size(); ++group) {
+    for (uint64_t bits = marked[group]; bits != 0; bits &= bits - 1) {
+      const size_t i = group * kGroup + static_cast<size_t>(std::countr_zero(bits));
+      if (weighed && weights_[i] == 0) continue;
+      kept.push_back({static_cast<TokenId>(i), logits_[i], weighed ? weights_[i] : 0});
+    }
+  }
+  std::sort(kept.begin(), kept.end(), [](const KeptToken& a, const KeptToken& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  };
-  limit = std::min(limit, kept.size());
-  std::partial_sort(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(limit), kept.end(),
-                    better);
-  kept.resize(limit);
+  });
   return kept;
 }
 

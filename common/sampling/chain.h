@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/base/types.h"
 #include "common/sampling/row_passes.h"
+#include "common/sampling/row_sample.h"
 #include "common/sampling/selector.h"
 
 namespace baton::sampling {
@@ -16,17 +17,36 @@ namespace baton::sampling {
 struct KeptToken {
   TokenId id = 0;
   float logit = 0;
-  double weight = 0;  // unnormalized; 0 before Weigh
+  double weight = 0;  // unnormalized; 0 where there are no weights
 };
 
-// One row on its way through the chain: Start, then KeepTopK, Weigh, and the
-// other steps in any order. Where a step keeps few tokens the rest works on
-// these alone. Equal logits are ordered by id, lower first.
+// What is to be kept, in the order of the fields.
+struct Cuts {
+  size_t top_k = 0;  // the k best; 0: all
+  // Weights are exp((logit - max) * scale); what follows needs them.
+  float scale = 1;
+  float top_p = 1;  // the shortest prefix of the best that holds this share of the weight
+  float min_p = 0;  // tokens of at least this times the probability of the best
+  // The shortest prefix of the most typical that holds this share of the
+  // weight: those whose surprise is nearest to its mean (Meister et al., 2022,
+  // "Locally Typical Sampling"), equally near ones by id.
+  float typical_p = 1;
+};
+
+// One row on its way through the chain: Start, then Keep, then what is asked
+// for. Equal logits are ordered by id, lower first.
+//
+// How: top-k, top-p and min-p keep prefixes of one order, so that together they
+// are one bound. A sample of the row guesses where top-p ends; the pass that
+// computes the weights sums what is above the guess and collects what is near
+// it, and the end is looked for there alone (Selector). Typical sampling is the
+// same again, by another order. Draw marks the tokens of one block.
 //
 // Thread safety: none. Buffers are kept from row to row.
 class Chain final {
  public:
-  explicit Chain(const RowPasses* passes = &BestRowPasses()) : passes_(passes), selector_(passes) {}
+  explicit Chain(const RowPasses* passes = &BestRowPasses())
+      : passes_(passes), sample_(passes), selector_(passes) {}
 
   // False, and unusable, when the row is empty or holds NaN or infinity.
   // `logits` must outlive the use of the chain.
@@ -34,54 +54,50 @@ class Chain final {
 
   float max() const { return distribution_.max; }
   TokenId argmax() const;  // the lowest id that has the maximum
+  // Logarithm of the sum of exp(logit - max) over the row.
+  double LogMass() const;
+  // The k best by logit, best first; without weights.
+  std::vector<KeptToken> Best(size_t k);
 
-  // The k best. REQUIRES: k >= 1.
-  void KeepTopK(size_t k);
-  // Weights are exp((logit - max) * scale); what follows needs them.
-  void Weigh(float scale);
-  // The shortest prefix of the best that holds `share` of the weight.
-  void KeepTopP(float share);
-  // Tokens of at least `share` times the probability of the best.
-  void KeepMinP(float share);
-  // The shortest prefix of the most typical that holds `share` of the weight:
-  // those whose surprise is nearest to its mean (Meister et al., 2022,
-  // "Locally Typical Sampling"), equally near ones by id.
-  void KeepTypical(float share);
+  void Keep(const Cuts& cuts);
+  // The rest needs Keep.
+
   // The first token, by id, at which the running sum of the weights exceeds
   // `uniform`, in [0, 1), of their total.
   TokenId Draw(double uniform) const;
-
   double total() const { return total_; }
-  // Logarithm of a token's probability, from the whole row's weights.
-  // REQUIRES: Weigh(1) was called and nothing was dropped.
-  double LogProbability(float logit) const;
-  // What is left, best first; at most `limit` of it.
-  std::vector<KeptToken> Kept(size_t limit) const;
+  // What is left, best first.
+  std::vector<KeptToken> Kept() const;
 
  private:
-  KeyedRow Row(bool weighted) const;
-  TokenId IdOf(size_t index) const {
-    return ids_.empty() ? static_cast<TokenId>(index) : ids_[index];
-  }
-  // Drops what `prefix` of the logits does not hold.
-  void Apply(const Prefix& prefix);
-  void Shrink(const Prefix& prefix);
+  Row TheRow() const { return {logits_.data(), logits_.size(), group_max_.data()}; }
+  const Typicality* typicality() const { return is_typical_ ? &typicality_ : nullptr; }
+  void KeepTopK(size_t k);
+  void WeighAndKeepBest(const Cuts& cuts);
+  size_t ReachedBy(float least) const;
+  void Describe(const Masses& masses, const Selection& selection, bool described);
+  void KeepTypical(float share);
+  void SumBlocks();
+  std::vector<KeptToken> Marked(bool weighed) const;
 
   const RowPasses* const passes_;
+  RowSample sample_;
   Selector selector_;
   std::span<const float> logits_;
-  std::vector<TokenId> ids_;  // of a row that was cut out of another; else empty
-  std::vector<float> group_max_;
+  FloatArray group_max_;
   Distribution distribution_;
-  bool weighed_ = false;
-  Prefix pending_;  // of the logits, to be applied when there are weights
-  bool has_pending_ = false;
-  std::vector<float> weights_;  // 0: dropped
-  std::vector<double> group_sums_;
-  double total_ = 0;
 
-  std::vector<float> own_logits_, spare_, keys_, key_max_;
-  std::vector<TokenId> spare_ids_;
+  Prefix prefix_;                   // by logit
+  double mass_ = 0, surprise_ = 0;  // of it; only where typical sampling follows
+  bool is_typical_ = false;
+  Typicality typicality_;
+  Prefix typical_;  // by typicality
+
+  FloatArray weights_;
+  std::vector<double> block_sums_;
+  // Whether block_sums_ has what is kept.
+  bool summed_ = false;
+  double total_ = 0;
 };
 
 }  // namespace baton::sampling

@@ -49,10 +49,9 @@ double ExactPower(double base, double exponent) {
 }
 
 float ExactWeight(float logit, float max, float scale) {
-  float weight = 0;
-  double sum = 0;
-  BestRowPasses().weigh(&logit, 1, {max, scale}, &weight, &sum);
-  return weight;
+  float weights[kGroup];
+  BestRowPasses().weigh({&logit, 1, nullptr}, {}, {max, scale}, {}, false, weights, {});
+  return weights[0];
 }
 
 }  // namespace baton::sampling

@@ -50,14 +50,14 @@ absl::StatusOr<StepDistribution> Describe(const char* name, std::span<const floa
     return absl::InternalError("the model gave a logit that is NaN or infinite");
   }
   if (chain.max() == kBanned) return absl::InternalError("every token is banned");
-  if (params.top_k > 0) chain.KeepTopK(params.top_k);
-  chain.Weigh(1.0f / params.temperature);
-  chain.KeepTopP(params.top_p);
-  chain.KeepMinP(params.min_p);
-  chain.KeepTypical(params.typical_p);
+  chain.Keep({.top_k = params.top_k,
+              .scale = 1.0f / params.temperature,
+              .top_p = params.top_p,
+              .min_p = params.min_p,
+              .typical_p = params.typical_p});
   StepDistribution step;
   step.step = name;
-  const std::vector<KeptToken> kept = chain.Kept(usable.size());
+  const std::vector<KeptToken> kept = chain.Kept();
   step.kept = kept.size();
   for (size_t i = 0; i < std::min(limit, kept.size()); ++i) {
     step.top.emplace_back(kept[i].id, kept[i].weight / chain.total());

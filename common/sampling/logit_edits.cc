@@ -11,17 +11,26 @@ constexpr float kFloatMax = std::numeric_limits<float>::max();
 
 float Clamp(float logit) { return std::clamp(logit, -kFloatMax, kFloatMax); }
 
-float Penalized(float logit, const TokenHistory::Entry& entry, const Params& params) {
-  if (params.repetition_penalty != 1) {
-    logit =
-        Clamp(logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty);
+// What penalties do, ready for many tokens: no branch depends on a token, since
+// none could be foreseen. Steps that are off leave a logit as it is.
+class Penalties final {
+ public:
+  explicit Penalties(const Params& params)
+      : repetition_(params.repetition_penalty),
+        presence_(params.presence_penalty),
+        frequency_(params.frequency_penalty) {}
+
+  float Of(float logit, uint32_t outputs) const {
+    const float divided = logit / repetition_, multiplied = logit * repetition_;
+    logit = Clamp(logit > 0 ? divided : multiplied);
+    const float present = Clamp(logit - presence_);
+    const float frequent = Clamp(present - frequency_ * static_cast<float>(outputs));
+    return outputs > 0 ? frequent : logit;
   }
-  if (entry.outputs > 0) {
-    logit = Clamp(logit - params.presence_penalty);
-    logit = Clamp(logit - params.frequency_penalty * static_cast<float>(entry.outputs));
-  }
-  return logit;
-}
+
+ private:
+  const float repetition_, presence_, frequency_;
+};
 
 bool Penalize(const Params& params, const Position& position, std::span<float> logits) {
   TokenHistory own;
@@ -30,13 +39,15 @@ bool Penalize(const Params& params, const Position& position, std::span<float> l
     own.Update(position.tokens, position.prompt_tokens());
     history = &own;
   }
+  const Penalties penalties(params);
+  bool finite = true;
   for (const TokenHistory::Entry& entry : history->entries()) {
     if (entry.token >= logits.size()) continue;
     float& logit = logits[entry.token];
-    if (!std::isfinite(logit)) return false;
-    logit = Penalized(logit, entry, params);
+    finite &= std::abs(logit) <= kFloatMax;  // false for NaN
+    logit = penalties.Of(logit, entry.outputs);
   }
-  return true;
+  return finite;
 }
 
 void BanSequences(const Params& params, const Position& position, std::span<float> logits) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/sampling/row_passes.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace baton::sampling {
 
 namespace avx512 {
@@ -26,6 +29,18 @@ const std::vector<const RowPasses*>& AllRowPasses() {
     return list;
   }();
   return all;
+}
+
+Row BlockOf(const Row& row, size_t block) {
+  const size_t begin = block * kBlock;
+  return {row.logits + begin, std::min(kBlock, row.size - begin),
+          row.group_max == nullptr ? nullptr : row.group_max + begin / kGroup};
+}
+
+Prefix BlockOf(const Prefix& prefix, size_t block) {
+  const size_t begin = block * kBlock;
+  if (prefix.last >= begin) return {prefix.key, prefix.last - begin};
+  return {std::nextafter(prefix.key, std::numeric_limits<float>::infinity())};
 }
 
 const RowPasses& BestRowPasses() { return *AllRowPasses().front(); }

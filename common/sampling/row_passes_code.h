@@ -2,115 +2,26 @@
 // The one source of the row passes. Included by a file per instruction set,
 // inside of a namespace of its own after kLanes is chosen by the compiler's
 // flags; no other file may include it.
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <limits>
-
-#ifdef __SSE2__
-#include <immintrin.h>
-#endif
-
-#include "common/sampling/row_passes.h"
+#include "common/sampling/row_vectors.h"
 
 namespace baton::sampling::BATON_ROW_PASSES {
 namespace {
 
-// Vectors of the compiler, as wide as the machine's registers.
-#if defined(__AVX512F__)
-constexpr size_t kLanes = 16;
-#elif defined(__AVX2__)
-constexpr size_t kLanes = 8;
-#else
-constexpr size_t kLanes = 4;
-#endif
-using Floats = float __attribute__((vector_size(kLanes * sizeof(float))));
-using Ints = int32_t __attribute__((vector_size(kLanes * sizeof(int32_t))));
-constexpr size_t kDoubles = kLanes == 16 ? 8 : 4;
-using Doubles = double __attribute__((vector_size(kDoubles * sizeof(double))));
-
-// Adding and taking away 1.5 x 2^23 rounds a float to an integer; 2^-12 rounds
-// one that is below 2^-12 to a multiple of 2^-35, which larger ones are.
-constexpr float kToInteger = 12582912.0f;
-constexpr float kToGrid = 0x1p-12f;
+constexpr float kToInteger = 12582912.0f;  // 1.5 x 2^23: adding and taking away rounds
 
 constexpr float kLog2E = 1.44269504f;
 // 2^x on [-1/2, 1/2] as 1 + x (c1 + x (c2 + ...)), fitted to the least relative
 // error, 9e-8, by weighted least squares.
 constexpr float kPowerTerms[] = {0x1.5bba14p-10f, 0x1.3cea88p-7f, 0x1.c6b752p-5f,
                                  0x1.ebf9bcp-3f,  0x1.62e42ap-1f, 1.0f};
-constexpr float kLowestPower = -126;  // 2^-126 is far below the grid
-constexpr float kMostSurprise = 87;   // likewise, of e^-87
-constexpr float kFloatMax = std::numeric_limits<float>::max();
+constexpr float kLowestPower = -126;       // 2^-126 is far below the grid
+constexpr float kMostSurprise = 87;        // likewise, of e^-87
 constexpr int32_t kExponent = 0x7f800000;  // all ones in NaN and infinity
-
-inline Floats Load(const float* from) {
-  Floats values;
-  std::memcpy(&values, from, sizeof(values));
-  return values;
-}
-inline void Store(Floats values, float* to) { std::memcpy(to, &values, sizeof(values)); }
-inline Ints AsInts(Floats values) { return (Ints)values; }      // NOLINT: reinterprets
-inline Floats AsFloats(Ints values) { return (Floats)values; }  // NOLINT: reinterprets
-inline Floats Max(Floats a, Floats b) {                         // of two that are no NaN
-#if defined(__AVX512F__)
-  return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
-#elif defined(__AVX2__)
-  return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__SSE2__)
-  return (Floats)_mm_max_ps((__m128)a, (__m128)b);
-#else
-  return a > b ? a : b;
-#endif
-}
-inline Floats Min(Floats a, Floats b) { return -Max(-a, -b); }
-inline Floats Where(Ints mask, Floats values) { return AsFloats(AsInts(values) & mask); }
-
-inline uint64_t Bits(Ints mask) {
-#if defined(__AVX512F__)
-  return static_cast<uint32_t>(_mm512_movepi32_mask((__m512i)mask));
-#elif defined(__AVX2__)
-  return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
-#elif defined(__SSE2__)
-  return static_cast<uint32_t>(_mm_movemask_ps((__m128)mask));
-#else
-  uint64_t bits = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) bits |= uint64_t{mask[lane] != 0} << lane;
-  return bits;
-#endif
-}
-
-// Exact sums of floats on the grid, in any order.
-struct Sum {
-  Doubles low = {}, high = {};
-
-  void Add(Floats values) {
-#if defined(__AVX512F__)
-    const auto all = (__m512)values;
-    low += (Doubles)_mm512_cvtps_pd(_mm512_castps512_ps256(all));
-    high += (Doubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps(all, 1));
-#elif defined(__AVX2__)
-    const auto all = (__m256)values;
-    low += (Doubles)_mm256_cvtps_pd(_mm256_castps256_ps128(all));
-    high += (Doubles)_mm256_cvtps_pd(_mm256_extractf128_ps(all, 1));
-#else
-    low += __builtin_convertvector(values, Doubles);
-#endif
-  }
-  double Total() const {
-    const Doubles both = low + high;
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_pd((__m512d)both);
-#else
-    return (both[0] + both[1]) + (both[2] + both[3]);
-#endif
-  }
-};
-
-inline Floats RoundToGrid(Floats values) {
-  return values < kToGrid ? (values + kToGrid) - kToGrid : values;
-}
+constexpr int32_t kNoSign = 0x7fffffff;
+constexpr size_t kBlockGroups = kBlock / kGroup;
+// Groups until a sum is flushed: a lane gets kGroup / kLanes values of each, and
+// 64 may be added up.
+constexpr size_t kFlush = kLanes;
 
 // Vectors that go through each step together: one alone would wait for its own
 // last result most of the time.
@@ -119,9 +30,11 @@ struct Batch {
   Floats lanes[kTogether];
 };
 template <typename Step>
-inline void ForEach(Step step) {
-#pragma GCC unroll 4
-  for (size_t k = 0; k < kTogether; ++k) step(k);
+inline __attribute__((always_inline)) void ForEach(Step step) {
+  step(0);
+  step(1);
+  step(2);
+  step(3);
 }
 
 // What a weight is computed with: 2^((logit - max) * scale).
@@ -134,226 +47,335 @@ struct PowerOfTwo {
   }
 };
 
-// 2^x for x <= 0 as 2^n times a polynomial of the rest.
-inline void WeighBatch(const float* from, PowerOfTwo power, Batch& out) {
-  Batch x, p;
+// 2^x for x = (logit - max) * scale <= 0 as 2^n times a polynomial of the rest,
+// not on the grid yet. `below` gets max - logit.
+inline __attribute__((always_inline)) void WeighBatch(const float* from, PowerOfTwo power,
+                                                      Batch& below, Batch& p) {
+  Batch x;
   Ints exponent[kTogether];
-  ForEach([&](size_t k) { x.lanes[k] = (Load(from + k * kLanes) - power.max) * power.scale; });
-  ForEach([&](size_t k) { x.lanes[k] = Max(x.lanes[k], kLowestPower + Floats{}); });
+  ForEach([&](size_t k) { below.lanes[k] = power.max - Load(from + k * kLanes); });
+  ForEach(
+      [&](size_t k) { x.lanes[k] = Max(below.lanes[k] * -power.scale, kLowestPower + Floats{}); });
   ForEach([&](size_t k) {
     const Floats shifted = x.lanes[k] + kToInteger;
     x.lanes[k] = x.lanes[k] - (shifted - kToInteger);
     exponent[k] = AsInts(shifted) << 23;
   });
   ForEach([&](size_t k) { p.lanes[k] = x.lanes[k] * kPowerTerms[0] + kPowerTerms[1]; });
-#pragma GCC unroll 4
-  for (size_t term = 2; term < 6; ++term) {
-    ForEach([&](size_t k) { p.lanes[k] = p.lanes[k] * x.lanes[k] + kPowerTerms[term]; });
-  }
+  ForEach([&](size_t k) { p.lanes[k] = p.lanes[k] * x.lanes[k] + kPowerTerms[2]; });
+  ForEach([&](size_t k) { p.lanes[k] = p.lanes[k] * x.lanes[k] + kPowerTerms[3]; });
+  ForEach([&](size_t k) { p.lanes[k] = p.lanes[k] * x.lanes[k] + kPowerTerms[4]; });
+  ForEach([&](size_t k) { p.lanes[k] = p.lanes[k] * x.lanes[k] + kPowerTerms[5]; });
   // Times 2^n. What would be subnormal is far below the grid, and rounds to 0.
-  ForEach(
-      [&](size_t k) { out.lanes[k] = RoundToGrid(AsFloats(AsInts(p.lanes[k]) + exponent[k])); });
+  ForEach([&](size_t k) { p.lanes[k] = AsFloats(AsInts(p.lanes[k]) + exponent[k]); });
 }
 
-// Calls body(group, pointers) for each group, the last one from padded copies
-// of the arrays. `pad` fills the copies of inputs.
+// (max - logit) * scale; not infinite, since it is multiplied by zeros.
+inline Floats SurpriseOf(Floats below_max, float scale) {
+  return Min(below_max * scale, kMostSurprise + Floats{});
+}
+
+inline Floats TypicalKey(Floats logits, const Typicality& typicality) {
+  const Distribution distribution = typicality.distribution;
+  const Floats away = SurpriseOf(distribution.max - logits, distribution.scale) - typicality.mean;
+  return AsFloats(AsInts(away) | (std::numeric_limits<int32_t>::min() + Ints{}));  // -|away|
+}
+
+// Calls body(group, values) for each group, the last one from a padded copy.
+// From one place, so that the compiler puts the body there and keeps sums in
+// registers.
 template <typename Body>
-inline void ForEachGroup(size_t size, const float* values, float pad, Body body) {
-  size_t group = 0;
-  for (; (group + 1) * kGroup <= size; ++group) body(group, values + group * kGroup);
-  if (const size_t rest = size - group * kGroup; rest > 0) {
-    float padded[kGroup];
+inline void ForEachGroup(const float* values, size_t size, float pad, Body body) {
+  alignas(64) float padded[kGroup];
+  const size_t whole = size / kGroup, rest = size % kGroup;
+  if (rest > 0) {
     for (float& value : padded) value = pad;
-    std::memcpy(padded, values + group * kGroup, rest * sizeof(float));
-    body(group, static_cast<const float*>(padded));
+    std::memcpy(padded, values + whole * kGroup, rest * sizeof(float));
+  }
+  const size_t groups = GroupsOf(size);
+  for (size_t group = 0; group < groups; ++group) {
+    body(group, group < whole ? values + group * kGroup : static_cast<const float*>(padded));
   }
 }
 
-// The same with a second array, padded with zeros.
-template <typename Body>
-inline void ForEachGroup2(size_t size, const float* values, float pad, const float* weights,
-                          Body body) {
-  size_t group = 0;
-  for (; (group + 1) * kGroup <= size; ++group) {
-    body(group, values + group * kGroup, weights + group * kGroup);
-  }
-  if (const size_t rest = size - group * kGroup; rest > 0) {
-    float padded[kGroup], padded_weights[kGroup] = {};
-    for (float& value : padded) value = pad;
-    std::memcpy(padded, values + group * kGroup, rest * sizeof(float));
-    std::memcpy(padded_weights, weights + group * kGroup, rest * sizeof(float));
-    body(group, static_cast<const float*>(padded), static_cast<const float*>(padded_weights));
-  }
+// The same for the groups that the prefix reaches into, with their bounds. Calls
+// flush() in time for sums, and end_block(block) behind each block.
+template <typename Body, typename Flush, typename EndBlock>
+inline void ForEachGroup(const Row& row, const Prefix& prefix, Body body, Flush flush,
+                         EndBlock end_block) {
+  const Bounds bounds(prefix, row.size);
+  const size_t groups = GroupsOf(row.size);
+  const float* const group_max = row.group_max;
+  const float key = prefix.key;
+  ForEachGroup(row.logits, row.size, -kFloatMax, [=, &bounds](size_t group, const float* in) {
+    if (group_max == nullptr || !(group_max[group] < key)) body(group, in, bounds.Of(group));
+    if (group % kFlush == kFlush - 1) flush();
+    if (group % kBlockGroups == kBlockGroups - 1 || group + 1 == groups) {
+      end_block(group / kBlockGroups);
+    }
+  });
 }
 
-inline float MaxOf(Floats values) {
-#if defined(__SSE2__)
-#if defined(__AVX512F__)
-  const auto sixteen = (__m512)values;
-  const __m256 all =
-      _mm256_max_ps(_mm512_castps512_ps256(sixteen), _mm512_extractf32x8_ps(sixteen, 1));
-  __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
-#elif defined(__AVX2__)
-  const auto all = (__m256)values;
-  __m128 four = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
-#else
-  auto four = (__m128)values;
-#endif
-  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
-#else
-  float best = values[0];
-  for (size_t lane = 1; lane < kLanes; ++lane) best = values[lane] > best ? values[lane] : best;
-  return best;
-#endif
-}
+// Keeps what lies in a pass's range.
+class Finder final {
+ public:
+  Finder(Range range, const Found& found) : range_(range), found_(found) {}
+
+  // Which of the keys that are held lie above the range. Those in it are noted.
+  Mask Split(Mask held, Floats keys, size_t at) {
+    const Mask above = Above(held, keys, range_.high + Floats{});
+    const Mask reached = AtLeast(held, keys, range_.low + Floats{});
+    in_range_ |= Bits(Without(reached, above)) << at;
+    return above;
+  }
+  // Copies what was noted of a group.
+  void Collect(const float* logits, const float* weights) {
+    uint64_t bits = in_range_;
+    in_range_ = 0;
+    if (bits == 0 || found_.logits == nullptr) return;
+    // Eight at once, whether there are so many or not: what is written too much
+    // is overwritten, and no branch depends on a number that none could foresee.
+    constexpr size_t kAtOnce = 8;
+    const auto count = static_cast<size_t>(std::popcount(bits));
+    for (size_t done = 0; done < count; done += kAtOnce) {
+      float* to_logits = found_.logits + count_ + done;
+      float* to_weights = found_.weights + count_ + done;
+#pragma GCC unroll 8
+      for (size_t k = 0; k < kAtOnce; ++k, bits &= bits - 1) {
+        const auto i = static_cast<size_t>(std::countr_zero(bits | uint64_t{1} << (kGroup - 1)));
+        to_logits[k] = logits[i];
+        to_weights[k] = weights != nullptr ? weights[i] : 1;
+      }
+    }
+    count_ += count;
+  }
+  void EndBlock(size_t block, double above) {
+    total_ += above;
+    if (found_.above == nullptr) return;
+    found_.above[block] = above;
+    found_.until[block] = static_cast<uint32_t>(count_);
+  }
+  Masses Result() const { return {0, total_, 0, count_}; }
+
+ private:
+  const Range range_;
+  const Found found_;
+  uint64_t in_range_ = 0;
+  size_t count_ = 0;
+  double total_ = 0;
+};
 
 bool Scan(const float* values, size_t size, float* group_max) {
-  Ints bad = {};
-  ForEachGroup(size, values, -kFloatMax, [&](size_t group, const float* in) {
+  Ints greatest = {};  // of the bits without the sign
+  ForEachGroup(values, size, -kFloatMax, [&](size_t group, const float* in) {
     Floats best = Load(in);
-    bad |= (AsInts(best) & kExponent) == kExponent;
+    greatest = MaxInts(greatest, AsInts(best) & kNoSign);
     for (size_t i = kLanes; i < kGroup; i += kLanes) {
       const Floats next = Load(in + i);
-      bad |= (AsInts(next) & kExponent) == kExponent;
+      greatest = MaxInts(greatest, AsInts(next) & kNoSign);
       best = Max(best, next);
     }
     group_max[group] = MaxOf(best);
   });
-  return Bits(bad) == 0;
+  bool finite = true;
+  for (size_t lane = 0; lane < kLanes; ++lane) finite = finite && greatest[lane] < kExponent;
+  return finite;
 }
 
-double WeighRow(const float* logits, size_t size, Distribution distribution, float* weights,
-                double* group_sums) {
+template <bool kFind, bool kSurprise, bool kStore>
+Masses WeighGroups(const Row& row, const Prefix& prefix, Distribution distribution, Range range,
+                   float* weights, const Found& found) {
   const PowerOfTwo power(distribution);
-  double total = 0;
-  ForEachGroup(size, logits, -kFloatMax, [&](size_t group, const float* in) {
-    float out[kGroup];
-    Sum sum;
-    const bool whole = (group + 1) * kGroup <= size;
-    float* to = whole ? weights + group * kGroup : out;
+  Sum total, above, surprise;
+  Finder finder(range, found);
+  const auto body = [&](size_t group, const float* in, const float* bound) {
     for (size_t i = 0; i < kGroup; i += kTogether * kLanes) {
-      Batch batch;
-      WeighBatch(in + i, power, batch);
-      ForEach([&](size_t k) { Store(batch.lanes[k], to + i + k * kLanes); });
-      ForEach([&](size_t k) { sum.Add(batch.lanes[k]); });
-    }
-    if (!whole) {
-      // The padding has weights too when the scale is tiny: count what is there.
-      const size_t rest = size - group * kGroup;
-      std::memcpy(weights + group * kGroup, out, rest * sizeof(float));
-      sum = {};
-      for (size_t i = 0; i < rest; ++i) sum.low[0] += out[i];
-    }
-    group_sums[group] = sum.Total();
-    total += group_sums[group];
-  });
-  return total;
-}
-
-// (max - logit) * scale; not infinite, since it is multiplied by zeros.
-inline Floats SurpriseOf(Floats logits, Distribution distribution) {
-  return Min((distribution.max - logits) * distribution.scale, kMostSurprise + Floats{});
-}
-
-double Surprise(const float* logits, const float* weights, size_t size, Distribution distribution) {
-  Sum sum;
-  ForEachGroup2(size, logits, distribution.max, weights,
-                [&](size_t, const float* in, const float* weight) {
-                  for (size_t i = 0; i < kGroup; i += kLanes) {
-                    const Floats surprise = SurpriseOf(Load(in + i), distribution);
-                    sum.Add(RoundToGrid(Load(weight + i) * surprise));
-                  }
-                });
-  return sum.Total();
-}
-
-void Typicality(const float* logits, size_t size, Distribution distribution, float mean,
-                float* keys, float* group_max) {
-  ForEachGroup(size, logits, -kFloatMax, [&](size_t group, const float* in) {
-    const size_t begin = group * kGroup;
-    const bool whole = begin + kGroup <= size;
-    float copy[kGroup];
-    float* out = whole ? keys + begin : copy;
-    Floats best = -kFloatMax + Floats{};
-    for (size_t i = 0; i < kGroup; i += kLanes) {
-      const Floats away = SurpriseOf(Load(in + i), distribution) - mean;
-      const Floats key = Min(away, -away);
-      best = Max(best, key);
-      Store(key, out + i);
-    }
-    if (!whole) std::memcpy(keys + begin, copy, (size - begin) * sizeof(float));
-    group_max[group] = MaxOf(best);
-  });
-}
-
-template <bool kWeighted>
-double Split(const float* keys, const float* weights, size_t size, float low, float high,
-             uint64_t* group_bits) {
-  Sum sum;
-  uint64_t count = 0;
-  const auto body = [&](size_t group, const float* in, const float* weight) {
-    uint64_t bits = 0;
-    for (size_t i = 0; i < kGroup; i += kLanes) {
-      const Floats key = Load(in + i);
-      const Ints above = key > high;
-      bits |= Bits((key >= low) & ~above) << i;
-      if constexpr (kWeighted) {
-        sum.Add(Where(above, Load(weight + i)));
-      } else {
-        count += static_cast<uint64_t>(std::popcount(Bits(above)));
+      Batch below, weight;
+      Parts parts[kTogether];
+      Mask held[kTogether], higher[kTogether];
+      WeighBatch(in + i, power, below, weight);
+      ForEach([&](size_t k) { parts[k] = RoundToGrid(weight.lanes[k]); });
+      ForEach([&](size_t k) {
+        held[k] = higher[k] = AtLeast(Load(in + i + k * kLanes), Load(bound + i + k * kLanes));
+      });
+      ForEach([&](size_t k) { total.Add(held[k], parts[k]); });
+      if constexpr (!kStore) continue;
+      ForEach([&](size_t k) {
+        weight.lanes[k] = parts[k].high + parts[k].low;
+        Store(weight.lanes[k], weights + group * kGroup + i + k * kLanes);
+      });
+      if constexpr (kFind) {
+        ForEach([&](size_t k) {
+          const size_t at = i + k * kLanes;
+          higher[k] = finder.Split(held[k], Load(in + at), at);
+        });
+        ForEach([&](size_t k) { above.Add(higher[k], parts[k]); });
+      }
+      if constexpr (kSurprise) {
+        ForEach([&](size_t k) {
+          const Floats away = SurpriseOf(below.lanes[k], distribution.scale);
+          parts[k] = RoundToGrid(weight.lanes[k] * away);
+        });
+        ForEach([&](size_t k) { surprise.Add(higher[k], parts[k]); });
       }
     }
-    group_bits[group] = bits;
+    if constexpr (kFind) finder.Collect(in, weights + group * kGroup);
   };
-  if constexpr (kWeighted) {
-    ForEachGroup2(size, keys, -kFloatMax, weights, body);
-  } else {
-    ForEachGroup(size, keys, -kFloatMax,
-                 [&](size_t group, const float* in) { body(group, in, nullptr); });
-  }
-  if (const size_t rest = size % kGroup; rest > 0) {  // padding is no element
-    group_bits[size / kGroup] &= (uint64_t{1} << rest) - 1;
-  }
-  return kWeighted ? sum.Total() : static_cast<double>(count);
+  const auto flush = [&] {
+    total.Flush();
+    if constexpr (kFind) above.Flush();
+    if constexpr (kSurprise) surprise.Flush();
+  };
+  ForEachGroup(row, prefix, body, flush, [&](size_t block) {
+    // Without a range all is above it.
+    finder.EndBlock(block, kFind ? above.Take() : total.Take());
+  });
+  Masses result = finder.Result();
+  result.total = kFind ? total.Take() : result.above;
+  result.surprise = surprise.Take();
+  return result;
 }
 
-double SplitRow(const float* keys, const float* weights, size_t size, float low, float high,
-                uint64_t* group_bits) {
-  return weights != nullptr ? Split<true>(keys, weights, size, low, high, group_bits)
-                            : Split<false>(keys, weights, size, low, high, group_bits);
+Masses WeighRow(const Row& row, const Prefix& prefix, Distribution distribution, Range range,
+                bool surprise, float* weights, const Found& found) {
+  const bool find = range.high >= prefix.key;
+  const auto weigh =
+      surprise ? (find ? WeighGroups<true, true, true> : WeighGroups<false, true, true>)
+               : (find ? WeighGroups<true, false, true> : WeighGroups<false, false, true>);
+  return weigh(row, prefix, distribution, range, weights, found);
 }
 
-double Cut(const float* keys, size_t size, float key, size_t last, float* weights,
-           double* group_sums) {
-  const float beyond = std::nextafter(key, kFloatMax);
-  double total = 0;
-  for (size_t begin = 0; begin < size; begin += kGroup) {
-    const size_t end = begin + kGroup < size ? begin + kGroup : size;
-    Sum sum;
-    size_t i = begin;
-    if (end - begin == kGroup && (last >= end - 1 || last < begin)) {
-      const float bound = last < begin ? beyond : key;
-      for (; i < end; i += kLanes) {
-        const Floats kept = Where(Load(keys + i) >= bound, Load(weights + i));
-        Store(kept, weights + i);
-        sum.Add(kept);
+double Mass(const Row& row, Distribution distribution) {
+  return WeighGroups<false, false, false>(row, {}, distribution, {}, nullptr, {}).total;
+}
+
+double Surprise(const Row& row, const Prefix& prefix, const float* weights,
+                Distribution distribution) {
+  Sum sum;
+  const auto body = [&](size_t group, const float* in, const float* bound) {
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      const Floats logit = Load(in + i), weight = Load(weights + group * kGroup + i);
+      const Floats away = SurpriseOf(distribution.max - logit, distribution.scale);
+      sum.Add(AtLeast(logit, Load(bound + i)), RoundToGrid(weight * away));
+    }
+  };
+  ForEachGroup(
+      row, prefix, body, [&] { sum.Flush(); }, [](size_t) {});
+  return sum.Take();
+}
+
+template <bool kTypical, bool kWeighted>
+Masses SplitGroups(const Row& row, const Prefix& prefix, const Typicality& typicality,
+                   const float* weights, Range range, const Found& found) {
+  Sum sum;
+  double count = 0;
+  Finder finder(range, found);
+  const auto body = [&](size_t group, const float* in, const float* bound) {
+    const float* own = kWeighted ? weights + group * kGroup : nullptr;
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      const Floats logit = Load(in + i);
+      const Floats key = kTypical ? TypicalKey(logit, typicality) : logit;
+      const Mask above = finder.Split(AtLeast(logit, Load(bound + i)), key, i);
+      if constexpr (kWeighted) {
+        sum.Add(above, PartsOf(Load(own + i)));
+      } else {
+        count += std::popcount(Bits(above));
       }
     }
-    for (; i < end; ++i) {
-      if (!(keys[i] >= (i <= last ? key : beyond))) weights[i] = 0;
-      sum.low[0] += weights[i];
+    finder.Collect(in, own);
+  };
+  ForEachGroup(
+      row, prefix, body, [&] { sum.Flush(); },
+      [&](size_t block) {
+        finder.EndBlock(block, kWeighted ? sum.Take() : count);
+        count = 0;
+      });
+  return finder.Result();
+}
+
+Masses Split(const Row& row, const Prefix& prefix, const Typicality* typicality,
+             const float* weights, Range range, const Found& found) {
+  if (typicality != nullptr) {
+    return SplitGroups<true, true>(row, prefix, *typicality, weights, range, found);
+  }
+  return (weights != nullptr ? SplitGroups<false, true>
+                             : SplitGroups<false, false>)(row, prefix, {}, weights, range, found);
+}
+
+void Mark(const Row& row, const Prefix& prefix, const Typicality* typicality, const Prefix& typical,
+          uint64_t* bits) {
+  const Bounds typical_bounds(typical, row.size);
+  std::memset(bits, 0, GroupsOf(row.size) * sizeof(uint64_t));
+  const auto body = [&](size_t group, const float* in, const float* bound) {
+    uint64_t held = 0, kept = 0;
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      held |= Bits(AtLeast(Load(in + i), Load(bound + i))) << i;
     }
-    group_sums[begin / kGroup] = sum.Total();
-    total += sum.Total();
+    const float* reach = typical_bounds.Of(group);
+    for (size_t i = 0; typicality != nullptr && i < kGroup; i += kLanes) {
+      kept |= Bits(AtLeast(TypicalKey(Load(in + i), *typicality), Load(reach + i))) << i;
+    }
+    bits[group] = typicality != nullptr ? held & kept : held;
+  };
+  ForEachGroup(
+      row, prefix, body, [] {}, [](size_t) {});
+}
+
+double SumBits(const float* weights, size_t size, const uint64_t* bits, double* group_sums) {
+  double total = 0;
+  for (size_t group = 0; group < GroupsOf(size); ++group) {
+    Sum sum;
+    for (size_t i = 0; bits[group] != 0 && i < kGroup; i += kLanes) {
+      sum.Add(MaskOf(bits[group] >> i), PartsOf(Load(weights + group * kGroup + i)));
+    }
+    group_sums[group] = bits[group] != 0 ? sum.Take() : 0;
+    total += group_sums[group];
   }
   return total;
+}
+
+void TypicalKeys(const float* logits, size_t size, const Typicality& typicality, float* keys) {
+  ForEachGroup(logits, size, 0, [&](size_t group, const float* in) {
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      Store(TypicalKey(Load(in + i), typicality), keys + group * kGroup + i);
+    }
+  });
+}
+
+Range Extent(const float* keys, size_t size) {
+  Floats least = keys[0] + Floats{}, most = least;
+  ForEachGroup(keys, size, keys[0], [&](size_t, const float* in) {
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      least = Min(least, Load(in + i));
+      most = Max(most, Load(in + i));
+    }
+  });
+  return {-MaxOf(-least), MaxOf(most)};
+}
+
+void AboutAbove(const float* keys, const float* weights, size_t size, const float* bounds,
+                float* sums) {
+  Floats all[4] = {};
+  ForEachGroup(keys, size, -kInfinity, [&](size_t group, const float* in) {
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      const Floats key = Load(in + i), weight = Load(weights + group * kGroup + i);
+      all[0] += Where(Above(key, bounds[0] + Floats{}), weight);
+      all[1] += Where(Above(key, bounds[1] + Floats{}), weight);
+      all[2] += Where(Above(key, bounds[2] + Floats{}), weight);
+      all[3] += Where(Above(key, bounds[3] + Floats{}), weight);
+    }
+  });
+  for (size_t k = 0; k < 4; ++k) {
+    sums[k] = 0;
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[k] += all[k][lane];
+  }
 }
 
 }  // namespace
 
 const RowPasses& Passes(const char* isa) {
-  static const RowPasses passes = {isa, Scan, WeighRow, Surprise, Typicality, SplitRow, Cut};
+  static const RowPasses passes = {isa,     Scan,        WeighRow, Mass,   Split,     Mark,
+                                   SumBits, TypicalKeys, Surprise, Extent, AboutAbove};
   return passes;
 }
 

@@ -17,7 +17,7 @@ constexpr float kFloatMax = std::numeric_limits<float>::max();
 // Buffers of one thread, kept so that a call allocates nothing.
 struct Scratch {
   Chain chain, raw;
-  std::vector<float> edited;
+  FloatArray edited;
 };
 
 Scratch& ThreadScratch() {
@@ -50,13 +50,13 @@ absl::Status StartChain(std::span<const float> usable, const Position& position,
   return absl::OkStatus();
 }
 
-void Filter(const Params& params, Chain& chain) {
-  if (params.top_k > 0) chain.KeepTopK(params.top_k);
-  // No overflow for tiny temperatures: 0 x kFloatMax is 0.
-  chain.Weigh(std::min(1.0f / params.temperature, kFloatMax));
-  chain.KeepTopP(params.top_p);
-  chain.KeepMinP(params.min_p);
-  chain.KeepTypical(params.typical_p);
+// No overflow for tiny temperatures: 0 x kFloatMax is 0.
+Cuts CutsOf(const Params& params) {
+  return {.top_k = params.top_k,
+          .scale = std::min(1.0f / params.temperature, kFloatMax),
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .typical_p = params.typical_p};
 }
 
 std::span<const float> Usable(std::span<const float> logits, uint32_t usable_vocabulary) {
@@ -66,15 +66,13 @@ std::span<const float> Usable(std::span<const float> logits, uint32_t usable_voc
 absl::StatusOr<TokenLogprobs> LogprobsOf(std::span<const float> usable, TokenId token, size_t top,
                                          Chain& chain) {
   if (!chain.Start(usable)) return NotFinite();
-  chain.Weigh(1);
-  TokenLogprobs result{static_cast<float>(chain.LogProbability(usable[token])), {}};
-  if (top == 0) return result;
-  const double log_best = chain.LogProbability(chain.max());
-  const float max = chain.max();
-  chain.KeepTopK(top);
-  for (const KeptToken& kept : chain.Kept(top)) {
-    result.top.emplace_back(kept.id,
-                            static_cast<float>((static_cast<double>(kept.logit) - max) + log_best));
+  const double max = chain.max(), log_mass = chain.LogMass();
+  const auto logprob = [&](float logit) {
+    return static_cast<float>((static_cast<double>(logit) - max) - log_mass);
+  };
+  TokenLogprobs result{logprob(usable[token]), {}};
+  for (const KeptToken& kept : chain.Best(top)) {
+    result.top.emplace_back(kept.id, logprob(kept.logit));
   }
   return result;
 }
@@ -97,7 +95,7 @@ absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usabl
   if (params.temperature < kGreedyBelow) {
     sample.token = scratch.chain.argmax();
   } else {
-    Filter(params, scratch.chain);
+    scratch.chain.Keep(CutsOf(params));
     sample.token =
         scratch.chain.Draw(CounterUniform(params.seed, position.choice, position.output_index));
   }

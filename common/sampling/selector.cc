@@ -10,23 +10,14 @@
 namespace baton::sampling {
 namespace {
 
-constexpr size_t kSmallRow = 1024;    // is looked at whole
-constexpr size_t kHeadGroups = 128;   // whose best elements are looked at first
-constexpr double kHeadWeight = 1024;  // more than those usually have
-constexpr size_t kSample = 1536;      // about this many elements guide a guess
-constexpr size_t kSortBelow = 96;
-constexpr float kErrors = 3;  // standard errors that a guess allows for
-constexpr int kMostGuesses = 8;
-constexpr float kFloatMax = std::numeric_limits<float>::max();
+constexpr size_t kSortBelow = 24;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowest = -std::numeric_limits<float>::max();
+constexpr double kMostSurprise = 86.9;  // row_passes_code.h
+constexpr Range kAllIsAbove = {kInfinity, -kInfinity};
 
-float NextAbove(float key) { return std::nextafter(key, kFloatMax); }
-float NextBelow(float key) { return std::nextafter(key, -kFloatMax); }
-
-// Calls body(index) for each bit, in order.
-template <typename Body>
-void ForEachBit(uint64_t bits, size_t first, Body body) {
-  for (; bits != 0; bits &= bits - 1) body(first + static_cast<size_t>(std::countr_zero(bits)));
-}
+float NextAbove(float key) { return std::nextafter(key, kInfinity); }
+float NextBelow(float key) { return std::nextafter(key, -kInfinity); }
 
 // Half way between two floats, counted in representable values.
 float Middle(float low, float high) {
@@ -39,287 +30,215 @@ float Middle(float low, float high) {
   return std::bit_cast<float>(static_cast<int32_t>(bits));
 }
 
+// A logit below which none is as typical as `key`: surprises grow as logits fall.
+float LeastLogit(const Typicality& typicality, float key) {
+  const auto& [distribution, mean] = typicality;
+  const double surprise = static_cast<double>(mean) - key;
+  if (!(surprise < kMostSurprise)) return -kInfinity;  // those beyond are cut to that
+  // Allows for the rounding of surprises and keys.
+  const double below = (surprise + 1e-5 * (1 + std::abs(mean))) / distribution.scale;
+  return static_cast<float>(distribution.max - below * 1.00001 - std::abs(distribution.max) * 1e-6);
+}
+
+template <typename Array>
+void Grow(Array& array, size_t size) {
+  if (array.size() < size) array.resize(size);
+}
+
 }  // namespace
 
-void Selector::Candidates::Reserve(size_t most) {
-  size = 0;
-  if (most <= keys.size()) return;
-  keys.resize(most);
-  weights.resize(most);
-  indices.resize(most);
+Found Selector::Room(size_t size) {
+  const size_t room = (GroupsOf(size) + 1) * kGroup;  // groups may be read from anywhere
+  for (FloatArray* array :
+       {&logits_, &weights_, &left_.keys, &left_.weights, &spare_.keys, &spare_.weights}) {
+    Grow(*array, room);
+  }
+  Grow(above_, BlocksOf(size));
+  Grow(until_, BlocksOf(size));
+  return {logits_.data(), weights_.data(), above_.data(), until_.data()};
 }
 
-Prefix Selector::Select(const KeyedRow& row, double total, double target) {
-  const size_t size = row.keys.size();
-  if (target > total) return {-kFloatMax, size};
-  found_.Reserve(size);
-  bits_.resize(std::max(bits_.size(), GroupsOf(size)));
-  spare_bits_.resize(bits_.size());
-  if (size <= kSmallRow) {
-    for (size_t i = 0; i < size; ++i) {
-      found_.Push(row.keys[i], row.weights.empty() ? 1 : row.weights[i], i);
-    }
-    return Narrow(0, total, target);
-  }
-  // The few best are enough for most rows that a model makes; not where their
-  // weights, at most 1 each, cannot be.
-  if (target <= kHeadWeight) {
-    const float bound = GroupBound(row.group_max, std::min(kHeadGroups, row.group_max.size() / 4));
-    if (GatherHead(row, bound)) {
-      const double head = SumFound();
-      if (head >= target) return Narrow(0, head, target);
-      return SelectBelow(row, NextBelow(bound), head, total, target);
-    }
-  }
-  return SelectBelow(row, kFloatMax, 0, total, target);
+Found Selector::RoomFor(size_t size, Range range) {
+  Found room = Room(size);
+  if (range.low == range.high) room.logits = room.weights = nullptr;  // equal: see WalkTies
+  return room;
 }
 
-float Selector::GroupBound(std::span<const float> group_max, size_t groups) {
-  const auto [least, most] = std::minmax_element(group_max.begin(), group_max.end());
-  float low = *least, high = *most;
-  for (int i = 0; i < 12 && low < high; ++i) {
-    const float middle = low + (high - low) / 2;
-    const double reach = passes_->split(group_max.data(), nullptr, group_max.size(), kFloatMax,
-                                        NextBelow(middle), bits_.data());
-    if (middle == low || middle == high) break;
-    (reach >= static_cast<double>(groups) ? low : high) = middle;
-  }
-  return low;
+Selection Selector::Select(const Selectable& from, Range range, double target) {
+  return SelectFrom(from, range, SplitRow(from, range, RoomFor(from.row.size, range)), target);
 }
 
-bool Selector::GatherHead(const KeyedRow& row, float bound) {
-  size_t groups = 0;
-  for (float best : row.group_max) groups += best >= bound ? 1 : 0;
-  if (groups > 4 * kHeadGroups) return false;
-  const size_t size = row.keys.size();
-  for (size_t group = 0; group < row.group_max.size(); ++group) {
-    if (row.group_max[group] < bound) continue;
-    const size_t first = group * kGroup;
-    uint64_t bits = 0;
-    passes_->split(row.keys.data() + first, nullptr, std::min(kGroup, size - first), bound,
-                   kFloatMax, &bits);
-    ForEachBit(bits, first, [&](size_t i) {
-      found_.Push(row.keys[i], row.weights.empty() ? 1 : row.weights[i], i);
-    });
-  }
-  return true;
+Masses Selector::SplitRow(const Selectable& from, Range range, const Found& found) const {
+  // Logits that are below the range by either order: groups without others are
+  // passed over.
+  const float low = std::min(range.low, NextAbove(range.high));
+  const float least = from.typicality == nullptr ? low : LeastLogit(*from.typicality, low);
+  const Prefix prefix = least > from.prefix.key ? Prefix{least} : from.prefix;
+  return passes_->split(from.row, prefix, from.typicality, from.weights, range, found);
 }
 
-double Selector::SumFound() {
-  return passes_->split(found_.keys.data(), found_.weights.data(), found_.size, kFloatMax,
-                        -kFloatMax, spare_bits_.data());
+double Selector::MassOf(const Row& row, const float* weights) const {
+  return passes_->split(row, {}, nullptr, weights, kAllIsAbove, {}).above;
 }
 
-// Takes every so many-th element that is not above the ceiling and can matter.
-void Selector::TakeSample(std::span<const float> keys, std::span<const float> weights,
-                          float ceiling) {
-  const size_t stride = std::max<size_t>(1, keys.size() / kSample);
-  sample_.resize(keys.size() / stride + 1);
-  sampled_ = 0;
-  for (size_t i = stride / 2; i < keys.size(); i += stride) {
-    const float weight = weights.empty() ? 1 : weights[i];
-    sample_[sampled_] = {keys[i], weight};
-    sampled_ += int{keys[i] <= ceiling} & int{keys[i] != -kFloatMax} & int{weight != 0};
-  }
-}
-
-Selector::Range Selector::Guess(std::span<const float> keys, std::span<const float> weights,
-                                float ceiling, double above, double total, double target) {
-  TakeSample(keys, weights, ceiling);
-  if (sampled_ == 0) return {-kFloatMax, ceiling};
-  const auto sample = std::span(sample_).first(sampled_);
-  float least = sample[0].key, most = sample[0].key, sum = 0;
-  for (const Sampled& one : sample) {
-    least = std::min(least, one.key);
-    most = std::max(most, one.key);
-    sum += one.weight;
-  }
-  if (least == most) return {least, most};
-  const float width = (most - least) / (kBuckets - 1);
-  const float per_width = 1 / width;
-  if (!(width > 0) || !(per_width <= kFloatMax) || !(width <= kFloatMax)) {
-    return {-kFloatMax, ceiling};
-  }
-  buckets_.fill({});
-  for (const Sampled& one : sample) {
-    Bucket& bucket =
-        buckets_[std::min(kBuckets - 1, static_cast<size_t>((most - one.key) * per_width))];
-    bucket.weight += one.weight;
-    bucket.squares += one.weight * one.weight;
-  }
-  // In the sample's own units: it stands for all that is not above the ceiling.
-  const auto wanted = static_cast<float>((target - above) / (total - above) * sum);
-  const float error = ErrorOf(wanted, sum) + sum / static_cast<float>(sampled_);
-  Range range{-kFloatMax, ceiling};
-  float reached = 0;
-  size_t first = kBuckets, last = kBuckets;  // of the range
-  for (size_t bucket = 0; bucket < kBuckets && last == kBuckets; ++bucket) {
-    reached += buckets_[bucket].weight;
-    if (first == kBuckets && reached >= wanted - error) first = bucket;
-    if (reached >= wanted + error) last = bucket;
-  }
-  if (first > 0 && first < kBuckets) range.high = most - width * static_cast<float>(first);
-  if (last < kBuckets) range.low = most - width * static_cast<float>(last + 1);
-  range.high = std::min(range.high, ceiling);
-  range.low = std::min(range.low, range.high);
-  return last - first <= 1 ? TiesIn(range) : range;
-}
-
-// Allowance for a sample's being a sample, from the weights on both sides.
-float Selector::ErrorOf(float wanted, float sum) const {
-  float reached = 0, before = 0, after = 0;
-  for (const Bucket& bucket : buckets_) {
-    (reached < wanted ? before : after) += bucket.squares;
-    reached += bucket.weight;
-  }
-  const float share = std::clamp(wanted / sum, 0.0f, 1.0f);
-  return kErrors * std::sqrt((1 - share) * (1 - share) * before + share * share * after);
-}
-
-// Where the sample knows one key alone, that is the guess: many may be equal.
-Selector::Range Selector::TiesIn(const Range& range) const {
-  float least = kFloatMax, most = -kFloatMax;
-  for (const Sampled& one : std::span(sample_).first(sampled_)) {
-    if (one.key < range.low || one.key > range.high) continue;
-    least = std::min(least, one.key);
-    most = std::max(most, one.key);
-  }
-  return least == most ? Range{least, most} : range;
-}
-
-// The end is among the keys <= ceiling; those above it weigh `above`.
-Prefix Selector::SelectBelow(const KeyedRow& row, float ceiling, double above, double total,
-                             double target) {
-  const float* weights = row.weights.empty() ? nullptr : row.weights.data();
-  const auto weight_above = [&](float low, float high) {
-    return passes_->split(row.keys.data(), weights, row.keys.size(), low, high, bits_.data());
+Selection Selector::SelectFrom(const Selectable& from, Range range, const Masses& first,
+                               double target) {
+  double above = first.above;
+  found_ = first.found;
+  bool again = false;
+  const auto split_again = [&](Range other) {
+    range = other;
+    Found room = RoomFor(from.row.size, range);
+    room.above = nullptr;
+    room.until = nullptr;
+    const Masses masses = SplitRow(from, range, room);
+    above = masses.above;
+    found_ = masses.found;
+    again = true;
   };
-  for (int guesses = 0;; ++guesses) {
-    Range range{-kFloatMax, ceiling};
-    if (guesses < kMostGuesses) {
-      range = Guess(row.keys, row.weights, ceiling, above, total, target);
-    }
-    double until_high = weight_above(range.low, range.high);
-    if (until_high >= target) {  // the end lies higher
-      range = {NextAbove(range.high), ceiling};
-      until_high = weight_above(range.low, range.high);
-    }
-    double until_low = 0;
+  if (above >= target) split_again({NextAbove(range.high), kInfinity});  // the end lies higher
+  for (;;) {
     if (range.low == range.high) {
-      until_low = passes_->split(row.keys.data(), weights, row.keys.size(), range.low,
-                                 NextBelow(range.low), spare_bits_.data());
-      if (until_low >= target || range.low == -kFloatMax) {
-        return WalkTies(row, range.low, until_high, target);
-      }
+      const Selection selection = WalkTies(from, range.low, above, target);
+      if (selection.mass >= target) return selection;
+      above = selection.mass;
     } else {
-      Collect(row);
-      until_low = until_high + SumFound();
-      if (until_low >= target || range.low == -kFloatMax) {
-        return Narrow(until_high, until_low, target);
+      const double before = above;
+      above += MassOf(found(), weights_.data());
+      if (above >= target) {
+        Selection selection = Narrow(from, before, above, target);
+        selection.from_first = !again && selection.prefix.last >= from.row.size;
+        return selection;
       }
     }
-    ceiling = NextBelow(range.low);  // the end lies lower
-    above = until_low;
+    // The end lies lower: banned tokens, which may be nearly all, come last.
+    if (range.low <= kLowest) return {{}, above, false};  // all that there is
+    const float high = NextBelow(range.low);
+    split_again(high > kLowest ? Range{NextAbove(kLowest), high} : Range{kLowest, kLowest});
   }
 }
 
-// The elements between the two keys.
-void Selector::Collect(const KeyedRow& row) {
-  found_.size = 0;
-  for (size_t group = 0; group < row.group_max.size(); ++group) {
-    ForEachBit(bits_[group], group * kGroup, [&](size_t i) {
-      found_.Push(row.keys[i], row.weights.empty() ? 1 : row.weights[i], i);
-    });
+void Selector::BlockMasses(const Selectable& from, const Prefix& prefix, double* sums) {
+  if (from.typicality != nullptr) {
+    passes_->typical_keys(logits_.data(), found_, *from.typicality, left_.keys.data());
+  }
+  const float* keys = from.typicality != nullptr ? left_.keys.data() : logits_.data();
+  const Range range = {kInfinity, NextBelow(prefix.key)};
+  size_t begin = 0;
+  for (size_t block = 0; block < BlocksOf(from.row.size); begin = until_[block++]) {
+    const Row part = {keys + begin, until_[block] - begin, nullptr};
+    sums[block] = above_[block];
+    if (part.size == 0) continue;
+    sums[block] += passes_->split(part, {}, nullptr, weights_.data() + begin, range, {}).above;
   }
 }
 
-// Elements of equal keys, by index; those above weigh `sum`. Groups whose
-// elements are all of this key are passed over by their sums.
-Prefix Selector::WalkTies(const KeyedRow& row, float key, double sum, double target) const {
-  size_t last = 0;
-  for (size_t group = 0; group < row.group_max.size(); ++group) {
-    if (bits_[group] == ~uint64_t{0}) {
-      const double whole = row.weights.empty() ? double{kGroup} : row.group_sums[group];
-      if (sum + whole < target) {
-        sum += whole;
+// Elements of equal keys, by index; those of higher keys weigh `above`.
+Selection Selector::WalkTies(const Selectable& from, float key, double above, double target) {
+  const Prefix all = {key}, none = {NextAbove(key)};
+  uint64_t ties[kBlock / kGroup], higher[kBlock / kGroup];
+  double sums[kBlock / kGroup];
+  FloatArray ones(from.weights == nullptr ? kBlock : 0, 1);
+  for (size_t block = 0; block < BlocksOf(from.row.size); ++block) {
+    const Row row = BlockOf(from.row, block);
+    const Prefix held = BlockOf(from.prefix, block);
+    const bool typical = from.typicality != nullptr;
+    const auto mark = [&](const Prefix& prefix, uint64_t* bits) {
+      const bool shorter = !typical && prefix.key > held.key;
+      passes_->mark(row, shorter ? prefix : held, from.typicality, prefix, bits);
+    };
+    mark(all, ties);
+    mark(none, higher);
+    for (size_t i = 0; i < GroupsOf(row.size); ++i) ties[i] &= ~higher[i];
+    const float* weights = from.weights != nullptr ? from.weights + block * kBlock : ones.data();
+    passes_->sum(weights, row.size, ties, sums);
+    for (size_t group = 0; group < GroupsOf(row.size); ++group) {
+      if (above + sums[group] < target) {
+        above += sums[group];
         continue;
       }
+      for (uint64_t bits = ties[group]; bits != 0; bits &= bits - 1) {
+        const size_t index = group * kGroup + static_cast<size_t>(std::countr_zero(bits));
+        above += weights[index];
+        if (above >= target) return {{key, block * kBlock + index}, above, false};
+      }
     }
-    bool reached = false;
-    ForEachBit(bits_[group], group * kGroup, [&](size_t i) {
-      if (reached) return;
-      sum += row.weights.empty() ? 1 : row.weights[i];
-      last = i;
-      reached = sum >= target;
-    });
-    if (reached) break;
   }
-  return {key, last};
+  return {{key}, above, false};
+}
+
+// As if the weight were spread evenly over the keys.
+Range Selector::GuessEnd(const Range& all, double above, double total, double target) const {
+  const auto part = static_cast<float>((target - above) / (total - above));
+  const float width = all.high - all.low, about = all.high - width * part;
+  const float allowance = width * (1.0f / 32 + 1 / std::sqrt(static_cast<float>(left_.size)));
+  return {std::max(all.low, about - allowance), std::min(all.high, about + allowance)};
 }
 
 // The end is among the elements found; `above` is the weight of what stands
 // before them, `total` with all of them.
-Prefix Selector::Narrow(double above, double total, double target) {
-  size_t before = 0;
-  while (found_.size > kSortBelow) {
-    const std::span<const float> keys = found_.Keys();
-    Range range = Guess(keys, found_.Weights(), kFloatMax, above, total, target);
-    if (before != 0 && found_.size > before - before / 4) {  // too slow: halve
-      const auto [least, most] = std::minmax_element(keys.begin(), keys.end());
-      if (*least == *most) break;
-      range = {*least, Middle(*least, *most)};
+Selection Selector::Narrow(const Selectable& from, double above, double total, double target) {
+  left_.size = found_;
+  if (from.typicality != nullptr) {
+    passes_->typical_keys(logits_.data(), found_, *from.typicality, left_.keys.data());
+  } else {
+    std::copy_n(logits_.data(), found_, left_.keys.data());
+  }
+  std::copy_n(weights_.data(), found_, left_.weights.data());
+  size_t before = std::numeric_limits<size_t>::max();
+  while (left_.size > kSortBelow) {
+    const Range all = passes_->extent(left_.keys.data(), left_.size);
+    if (all.low == all.high) break;
+    Range range = GuessEnd(all, above, total, target);
+    if (!(range.low <= range.high) || left_.size > before / 2) {  // too slow: halve
+      range = {std::max(Middle(all.low, all.high), NextAbove(all.low)), all.high};
     }
-    before = found_.size;
-    const auto weight_above = [&](float low, float high) {
-      return above + passes_->split(keys.data(), found_.weights.data(), keys.size(), low, high,
-                                    bits_.data());
+    before = left_.size;
+    const auto split = [&](Range part) {
+      const Masses masses =
+          passes_->split(left_.row(), {}, nullptr, left_.weights.data(), part, spare_.room());
+      spare_.size = masses.found;
+      return masses.above;
     };
-    const double until_low = weight_above(kFloatMax, NextBelow(range.low));
-    const double until_high = weight_above(range.low, range.high);
+    const double until_high = above + split(range);
+    const double until_low = until_high + MassOf(spare_.row(), spare_.weights.data());
     if (until_high >= target) {
+      split({NextAbove(range.high), kInfinity});
       total = until_high;
-      weight_above(NextAbove(range.high), kFloatMax);
-    } else if (until_low >= target || range.low == -kFloatMax) {
+    } else if (until_low >= target) {
       above = until_high;
       total = until_low;
     } else {
-      weight_above(-kFloatMax, NextBelow(range.low));
+      split({-kInfinity, NextBelow(range.low)});
       above = until_low;
     }
-    KeepBits();
+    std::swap(left_, spare_);
   }
-  return SortRest(above, target);
+  return SortRest(from, above, target);
 }
 
-void Selector::KeepBits() {
-  size_t kept = 0;
-  for (size_t group = 0; group < GroupsOf(found_.size); ++group) {
-    ForEachBit(bits_[group], group * kGroup, [&](size_t i) {
-      found_.keys[kept] = found_.keys[i];
-      found_.weights[kept] = found_.weights[i];
-      found_.indices[kept++] = found_.indices[i];
-    });
-  }
-  found_.size = kept;
-}
-
-Prefix Selector::SortRest(double above, double target) {
-  order_.resize(found_.size);
+Selection Selector::SortRest(const Selectable& from, double above, double target) {
+  const FloatArray& keys = left_.keys;
+  if (left_.size > kSortBelow) return WalkTies(from, keys[0], above, target);  // all are equal
+  order_.resize(left_.size);
   std::iota(order_.begin(), order_.end(), 0u);
-  const auto better = [&](uint32_t a, uint32_t b) {
-    return found_.keys[a] > found_.keys[b] || (found_.keys[a] == found_.keys[b] && a < b);
-  };
-  // Many are left only when they are all equal, and then in order.
-  if (!std::is_sorted(order_.begin(), order_.end(), better)) {
-    std::sort(order_.begin(), order_.end(), better);
+  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
+    return keys[a] > keys[b] || (keys[a] == keys[b] && a < b);
+  });
+  float key = 0;
+  for (size_t i = 0; i < left_.size;) {
+    key = keys[order_[i]];
+    double until = above;  // with all of this key
+    size_t end = i;
+    while (end < left_.size && keys[order_[end]] == key) until += left_.weights[order_[end++]];
+    if (until >= target) {
+      const bool all_of_them = until - left_.weights[order_[end - 1]] < target;
+      return all_of_them ? Selection{{key}, until, false} : WalkTies(from, key, above, target);
+    }
+    above = until;
+    i = end;
   }
-  Prefix prefix{-kFloatMax, std::numeric_limits<size_t>::max()};
-  for (uint32_t i : order_) {
-    above += found_.weights[i];
-    prefix = {found_.keys[i], found_.indices[i]};
-    if (above >= target) break;
-  }
-  return prefix;
+  return {{key}, above, false};
 }
 
 }  // namespace baton::sampling

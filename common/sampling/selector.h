@@ -2,104 +2,88 @@
 // The best part of a row by count or by weight, without sorting the row.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "common/sampling/row_passes.h"
 
 namespace baton::sampling {
 
-// A row to select from. The order of preference: higher key, then lower index.
-struct KeyedRow {
-  std::span<const float> keys;         // finite
-  std::span<const float> group_max;    // of the keys
-  std::span<const float> weights;      // on the grid; empty: each is 1
-  std::span<const double> group_sums;  // of the weights; empty with them
+// A row to select from: `typicality` null orders it by logits, `weights` null
+// counts. Only what `prefix` holds is there.
+struct Selectable {
+  Row row;
+  Prefix prefix = {};
+  const Typicality* typicality = nullptr;
+  const float* weights = nullptr;  // on the grid, room for whole groups
 };
 
-// A prefix of that order: keys above `key`, and those equal to it up to index
-// `last`.
-struct Prefix {
-  float key = 0;
-  size_t last = 0;
-
-  bool Holds(float other, size_t index) const {
-    return other > key || (other == key && index <= last);
-  }
+struct Selection {
+  Prefix prefix;  // by the order of the Selectable
+  double mass = 0;
+  // Whether the first range had the end, and the prefix holds all elements of
+  // its key: BlockMasses() has a meaning.
+  bool from_first = false;
 };
 
-// Finds prefixes by narrowing: a guess from a sample gives two keys that most
-// likely enclose the prefix's end; one pass over the row sums what is above
-// them and collects what is between; and so on among the collected ones, until
-// few are left to sort (after Floyd and Rivest, 1975, "Expected time bounds for
-// selection"). Sums are exact, so the guesses decide about time alone.
+// Finds prefixes by narrowing: two keys that most likely enclose the prefix's
+// end are guessed; one pass over the row sums what is above them and collects
+// what is between; and so on among the collected ones, until few are left to
+// sort (after Floyd and Rivest, 1975, "Expected time bounds for selection").
+// Sums are exact, so the guesses decide about time alone.
 //
 // Thread safety: none. Keeps its buffers from call to call.
 class Selector final {
  public:
   explicit Selector(const RowPasses* passes) : passes_(passes) {}
 
-  // The shortest prefix whose weights add up to at least `target`; all of the
-  // row when nothing does. `total` is the sum of all weights.
-  Prefix Select(const KeyedRow& row, double total, double target);
+  // Where the first pass over a row of this size, which looks for this range, is
+  // to put what it finds.
+  Found RoomFor(size_t size, Range range);
+
+  // Passes over the row, then selects.
+  Selection Select(const Selectable& from, Range range, double target);
+  // The shortest prefix whose weights add up to at least `target`, which the
+  // whole row must. `first` is what a pass said that looked for `range` and
+  // filled RoomFor().
+  Selection SelectFrom(const Selectable& from, Range range, const Masses& first, double target);
+
+  // What a selection that is from_first, or what `prefix` holds of it, weighs in
+  // each block. REQUIRES: its key is in the first range.
+  void BlockMasses(const Selectable& from, const Prefix& prefix, double* sums);
+  // What the first pass summed, by block.
+  const double* above() const { return above_.data(); }
+
+  // Logits and weights of the first range.
+  Row found() const { return {logits_.data(), found_, nullptr}; }
+  const float* found_weights() const { return weights_.data(); }
 
  private:
-  // Elements that the prefix's end is among, by index. The arrays only grow;
-  // the first `size` of each count.
+  // Elements that the prefix's end is among. The arrays only grow; the first
+  // `size` of each count.
   struct Candidates {
-    std::vector<float> keys, weights;
-    std::vector<uint32_t> indices;
+    FloatArray keys, weights;
     size_t size = 0;
 
-    void Reserve(size_t most);
-    void Push(float key, float weight, size_t index) {
-      keys[size] = key;
-      weights[size] = weight;
-      indices[size++] = static_cast<uint32_t>(index);
-    }
-    std::span<const float> Keys() const { return std::span(keys).first(size); }
-    std::span<const float> Weights() const { return std::span(weights).first(size); }
+    Row row() const { return {keys.data(), size, nullptr}; }
+    Found room() { return {.logits = keys.data(), .weights = weights.data()}; }
   };
-  struct Range {
-    float low, high;
-  };
-  struct Sampled {
-    float key, weight;
-  };
-  // Of the sample's keys, from the highest down.
-  struct Bucket {
-    float weight = 0, squares = 0;
-  };
-  static constexpr size_t kBuckets = 512;
 
-  // A key that at least `groups` groups reach, and seldom many more.
-  float GroupBound(std::span<const float> group_max, size_t groups);
-  // Collects keys >= bound. False, with the collection cut short, when these
-  // are very many.
-  bool GatherHead(const KeyedRow& row, float bound);
-  // Where the prefix's end is likely to be, when keys > `ceiling` weigh `above`.
-  Range Guess(std::span<const float> keys, std::span<const float> weights, float ceiling,
-              double above, double total, double target);
-  void TakeSample(std::span<const float> keys, std::span<const float> weights, float ceiling);
-  float ErrorOf(float wanted, float sum) const;
-  Range TiesIn(const Range& range) const;
-  Prefix SelectBelow(const KeyedRow& row, float ceiling, double above, double total, double target);
-  void Collect(const KeyedRow& row);
-  double SumFound();
-  Prefix WalkTies(const KeyedRow& row, float key, double sum, double target) const;
-  Prefix Narrow(double above, double total, double target);
-  void KeepBits();
-  Prefix SortRest(double above, double target);
+  Found Room(size_t size);
+  Masses SplitRow(const Selectable& from, Range range, const Found& found) const;
+  double MassOf(const Row& row, const float* weights) const;
+  Selection WalkTies(const Selectable& from, float key, double above, double target);
+  Selection Narrow(const Selectable& from, double above, double total, double target);
+  Range GuessEnd(const Range& all, double above, double total, double target) const;
+  Selection SortRest(const Selectable& from, double above, double target);
 
   const RowPasses* const passes_;
-  Candidates found_;
-  std::vector<uint64_t> bits_, spare_bits_;
-  std::vector<Sampled> sample_;
-  size_t sampled_ = 0;
-  std::array<Bucket, kBuckets> buckets_;
+  size_t found_ = 0;  // in the first range
+  FloatArray logits_, weights_;
+  std::vector<double> above_;
+  std::vector<uint32_t> until_;
+  Candidates left_, spare_;
   std::vector<uint32_t> order_;
 };
 

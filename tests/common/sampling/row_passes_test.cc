@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "common/sampling/exact_math.h"
@@ -23,85 +24,189 @@ std::vector<float> RandomRow(std::mt19937& random, size_t size, float deviation)
   return row;
 }
 
+std::vector<float> Room(size_t size) { return std::vector<float>(GroupsOf(size) * kGroup); }
+
+// What a pass finds in a range.
+struct FoundThere {
+  Masses masses;
+  std::vector<float> logits, weights;
+  std::vector<double> above;
+  std::vector<uint32_t> until;
+
+  explicit FoundThere(size_t size)
+      : logits(Room(size)), weights(Room(size)), above(BlocksOf(size)), until(BlocksOf(size)) {}
+  Found room() { return {logits.data(), weights.data(), above.data(), until.data()}; }
+  void Set(const Masses& result) {
+    masses = result;
+    logits.resize(result.found);
+    weights.resize(result.found);
+  }
+  friend bool operator==(const FoundThere&, const FoundThere&) = default;
+};
+
 // Everything that the passes say about a row.
 struct Said {
+  explicit Said(size_t size) : weighed(size), split(size), counted(size), typical(size) {}
+
   bool finite = false;
-  double total = 0, surprise = 0, above = 0, count = 0, cut_total = 0;
-  std::vector<float> group_max, weights, keys, key_max, cut_weights;
-  std::vector<double> sums, cut_sums;
-  std::vector<uint64_t> bits, count_bits;
+  std::vector<float> group_max, weights, keys;
+  FoundThere weighed, split, counted, typical;
+  std::vector<uint64_t> kept, kept_typical;
+  std::vector<double> sums;
+  double mass = 0, sum = 0, surprise = 0;
+  float least = 0, greatest = 0;
 
   friend bool operator==(const Said&, const Said&) = default;
 };
 
-Said Ask(const RowPasses& passes, const std::vector<float>& row, float scale) {
+// Of the middle element's surroundings.
+struct Question {
+  Distribution distribution;
+  Prefix prefix;  // leaves out some
+  Range range;
+  Typicality typicality;
+  Range typical_range;
+  Prefix typical;
+};
+
+Question AskAbout(const std::vector<float>& row, float scale) {
+  Question question;
+  question.distribution = {*std::max_element(row.begin(), row.end()), scale};
+  const float middle = row[row.size() / 2];
+  question.prefix = {middle - 2, row.size() / 3};
+  question.range = {middle - 0.5f, middle + 0.25f};
+  question.typicality = {question.distribution, 1.5f};
+  question.typical_range = {-0.75f, -0.25f};
+  question.typical = {-0.5f, row.size() / 2};
+  return question;
+}
+
+Said Ask(const RowPasses& passes, const std::vector<float>& row, const Question& question) {
   const size_t size = row.size(), groups = GroupsOf(size);
-  Said said;
+  Said said(size);
   said.group_max.resize(groups);
   said.finite = passes.scan(row.data(), size, said.group_max.data());
-  const Distribution distribution{*std::max_element(said.group_max.begin(), said.group_max.end()),
-                                  scale};
-  said.weights.resize(size);
+  const Row all = {row.data(), size, said.group_max.data()};
+  said.weights = Room(size);
+  said.mass = passes.mass(all, question.distribution);
+  passes.weigh(all, {}, question.distribution, {}, false, said.weights.data(), {});
+  std::vector<float> again = Room(size);
+  said.weighed.Set(passes.weigh(all, question.prefix, question.distribution, question.range, true,
+                                again.data(), said.weighed.room()));
+  said.split.Set(passes.split(all, question.prefix, nullptr, said.weights.data(), question.range,
+                              said.split.room()));
+  said.counted.Set(passes.split(all, {}, nullptr, nullptr, question.range, said.counted.room()));
+  said.typical.Set(passes.split(all, question.prefix, &question.typicality, said.weights.data(),
+                                question.typical_range, said.typical.room()));
+  said.kept.resize(groups);
+  said.kept_typical.resize(groups);
+  passes.mark(all, question.prefix, nullptr, {}, said.kept.data());
+  passes.mark(all, question.prefix, &question.typicality, question.typical,
+              said.kept_typical.data());
   said.sums.resize(groups);
-  said.total = passes.weigh(row.data(), size, distribution, said.weights.data(), said.sums.data());
-  said.surprise = passes.surprise(row.data(), said.weights.data(), size, distribution);
+  said.sum = passes.sum(said.weights.data(), size, said.kept.data(), said.sums.data());
+  said.keys = Room(size);
+  passes.typical_keys(row.data(), size, question.typicality, said.keys.data());
+  said.surprise = passes.surprise(all, question.prefix, said.weights.data(), question.distribution);
+  const Range extent = passes.extent(row.data(), size);
+  said.least = extent.low;
+  said.greatest = extent.high;
+  said.weights.resize(size);
   said.keys.resize(size);
-  said.key_max.resize(groups);
-  passes.typicality(row.data(), size, distribution, 1.5f, said.keys.data(), said.key_max.data());
-  said.bits.resize(groups);
-  said.count_bits.resize(groups);
-  const float high = row[size / 2], low = high - 0.5f;
-  said.above = passes.split(row.data(), said.weights.data(), size, low, high, said.bits.data());
-  said.count = passes.split(row.data(), nullptr, size, low, high, said.count_bits.data());
-  said.cut_weights = said.weights;
-  said.cut_sums.resize(groups);
-  said.cut_total =
-      passes.cut(row.data(), size, high, size / 2, said.cut_weights.data(), said.cut_sums.data());
   return said;
 }
 
 TEST(RowPasses, EveryInstructionSetGivesTheSameBits) {
   std::mt19937 random(1);
-  for (size_t size : {1u, 5u, 63u, 64u, 65u, 200u, 1000u, 65024u}) {
+  for (size_t size : {1u, 5u, 63u, 64u, 65u, 200u, 1000u, 4096u, 4097u, 65024u}) {
     for (float scale : {1e-30f, 0.7f, 1.0f, 30.0f, kMax}) {
       const std::vector<float> row = RandomRow(random, size, 3);
-      const Said baseline = Ask(*AllRowPasses().back(), row, scale);
+      const Question question = AskAbout(row, scale);
+      const Said baseline = Ask(*AllRowPasses().back(), row, question);
       for (const RowPasses* passes : AllRowPasses()) {
-        EXPECT_TRUE(Ask(*passes, row, scale) == baseline) << passes->isa << " " << size;
+        EXPECT_TRUE(Ask(*passes, row, question) == baseline) << passes->isa << " " << size;
       }
     }
   }
 }
 
+// Extreme logits, where something could overflow or lose its sign.
+TEST(RowPasses, EveryInstructionSetGivesTheSameBitsOfExtremes) {
+  std::mt19937 random(2);
+  const float values[] = {0.0f,  -0.0f,  kMax,   -kMax, 1e-38f, -1e-38f, 88.0f,
+                          87.3f, -87.3f, 1e-45f, 3e38f, -3e38f, 1.0f,    -1.0f};
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> row(1 + random() % 300);
+    for (float& value : row) value = values[random() % std::size(values)];
+    for (float scale : {1e-30f, 1.0f, kMax}) {
+      const Question question = AskAbout(row, scale);
+      const Said baseline = Ask(*AllRowPasses().back(), row, question);
+      for (const RowPasses* passes : AllRowPasses()) {
+        ASSERT_TRUE(Ask(*passes, row, question) == baseline) << passes->isa << " " << round;
+      }
+    }
+  }
+}
+
+void ExpectFound(const FoundThere& found, const std::vector<float>& row,
+                 const std::vector<float>& weights, const std::vector<float>& keys,
+                 const Prefix& prefix, const Range& range) {
+  double above = 0;
+  size_t count = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const bool held = prefix.Holds(row[i], i);
+    above += held && keys[i] > range.high ? weights[i] : 0;
+    if (held && keys[i] >= range.low && keys[i] <= range.high) {
+      ASSERT_LT(count, found.masses.found);
+      ASSERT_EQ(found.logits[count], row[i]);
+      ASSERT_EQ(found.weights[count++], weights[i]);
+    }
+    if ((i + 1) % kBlock == 0 || i + 1 == row.size()) {
+      ASSERT_EQ(found.until[i / kBlock], count);
+    }
+  }
+  EXPECT_EQ(found.masses.found, count);
+  EXPECT_EQ(found.masses.above, above);
+  EXPECT_EQ(std::accumulate(found.above.begin(), found.above.end(), 0.0), above);
+}
+
 // Against a plain loop, one element at a time.
 TEST(RowPasses, EqualAPlainLoop) {
   std::mt19937 random(2);
-  for (size_t size : {1u, 63u, 64u, 130u, 1000u}) {
+  for (size_t size : {1u, 63u, 64u, 130u, 1000u, 9000u}) {
     const std::vector<float> row = RandomRow(random, size, 2);
-    const Said said = Ask(BestRowPasses(), row, 1.25f);
-    const float max = *std::max_element(row.begin(), row.end());
-    const float high = row[size / 2], low = high - 0.5f;
-    double total = 0, surprise = 0, above = 0, count = 0, cut_total = 0;
+    const Question question = AskAbout(row, 1.25f);
+    const float max = question.distribution.max;
+    const Said said = Ask(BestRowPasses(), row, question);
+    double total = 0, held_total = 0, surprise = 0, held_surprise = 0, sum = 0;
     for (size_t i = 0; i < size; ++i) {
-      const float weight = ExactWeight(row[i], max, 1.25f);
+      const float weight = ExactWeight(row[i], max, 1.25f), x = (max - row[i]) * 1.25f;
+      const bool held = question.prefix.Holds(row[i], i);
       ASSERT_EQ(said.weights[i], weight);
-      const float x = (max - row[i]) * 1.25f;
-      total += weight;
-      surprise += static_cast<double>(weight) * x;
-      above += row[i] > high ? weight : 0;
-      count += row[i] > high ? 1 : 0;
-      const bool kept = row[i] > high || (row[i] == high && i <= size / 2);
-      ASSERT_EQ(said.cut_weights[i], kept ? weight : 0);
-      cut_total += kept ? weight : 0;
-      ASSERT_EQ(said.bits[i / kGroup] >> (i % kGroup) & 1, row[i] >= low && row[i] <= high);
       ASSERT_EQ(said.keys[i], -std::abs(x - 1.5f));
+      total += weight;
+      held_total += held ? weight : 0;
+      const double product = static_cast<double>(weight) * x;
+      surprise += held && row[i] > question.range.high ? product : 0;
+      held_surprise += held ? product : 0;
+      sum += held ? weight : 0;
+      ASSERT_EQ(said.kept[i / kGroup] >> (i % kGroup) & 1, held);
+      ASSERT_EQ(said.kept_typical[i / kGroup] >> (i % kGroup) & 1,
+                held && question.typical.Holds(said.keys[i], i));
     }
-    EXPECT_EQ(said.bits, said.count_bits);
-    EXPECT_EQ(said.total, total);
-    EXPECT_NEAR(said.surprise, surprise, 1e-6 * total);
-    EXPECT_EQ(said.above, above);
-    EXPECT_EQ(said.count, count);
-    EXPECT_EQ(said.cut_total, cut_total);
+    EXPECT_EQ(said.mass, total);
+    EXPECT_EQ(said.weighed.masses.total, held_total);
+    EXPECT_NEAR(said.weighed.masses.surprise, surprise, 1e-6 * total);
+    EXPECT_NEAR(said.surprise, held_surprise, 1e-6 * total);
+    EXPECT_EQ(said.sum, sum);
+    EXPECT_EQ(said.least, *std::min_element(row.begin(), row.end()));
+    EXPECT_EQ(said.greatest, max);
+    const std::vector<float> ones(size, 1);
+    ExpectFound(said.weighed, row, said.weights, row, question.prefix, question.range);
+    ExpectFound(said.split, row, said.weights, row, question.prefix, question.range);
+    ExpectFound(said.counted, row, ones, row, {}, question.range);
+    ExpectFound(said.typical, row, said.weights, said.keys, question.prefix,
+                question.typical_range);
   }
 }
 
@@ -141,9 +246,10 @@ TEST(ExactWeight, SumsAreExactInAnyOrder) {
   std::mt19937 random(3);
   for (size_t size : {1u, 7u, 64u, 65u, 1000u, 49152u}) {
     std::vector<float> row = RandomRow(random, size, 4);
-    const double total = Ask(BestRowPasses(), row, 1.25f).total;
+    const Distribution distribution = {*std::max_element(row.begin(), row.end()), 1.25f};
+    const double total = BestRowPasses().mass({row.data(), size}, distribution);
     std::shuffle(row.begin(), row.end(), random);
-    EXPECT_EQ(Ask(BestRowPasses(), row, 1.25f).total, total) << size;
+    EXPECT_EQ(BestRowPasses().mass({row.data(), size}, distribution), total) << size;
   }
 }
 

@@ -246,6 +246,19 @@ TEST(SampleToken, LogprobsComeFromTheUnmodifiedLogits) {
   EXPECT_FALSE(SampleOk(logits, {}, 0, {}).logprobs.has_value());
 }
 
+// Alternatives that weigh nothing on the grid of the weights are listed, too.
+TEST(SampleToken, TopLogprobsAreAsManyAsAskedForBesideATokenThatHasEverything) {
+  std::vector<float> logits(3000, -1.0f);
+  logits[70] = 60;
+  logits[2500] = 0;
+  const Sample sample = SampleOk(logits, {}, 0, {.temperature = 1, .logprobs = 4});
+  EXPECT_EQ(sample.token, 70u);
+  std::vector<TokenId> top;
+  for (const auto& [token, unused] : sample.logprobs->top) top.push_back(token);
+  EXPECT_THAT(top, ElementsAre(70, 2500, 0, 1));
+  EXPECT_EQ(sample.logprobs->top[1].second, -60);
+}
+
 // Every thread and every buffer state gives the same token.
 TEST(SampleToken, IsAPureFunction) {
   std::mt19937 random(14);

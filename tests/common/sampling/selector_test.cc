@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <string>
 
 namespace baton::sampling {
 namespace {
@@ -17,6 +18,17 @@ std::vector<float> GroupMax(const std::vector<float>& keys) {
   std::vector<float> best(GroupsOf(keys.size()), kLowest);
   for (size_t i = 0; i < keys.size(); ++i) best[i / kGroup] = std::max(best[i / kGroup], keys[i]);
   return best;
+}
+
+// Of every kind: nothing known, right, too high, too low, a single key.
+std::vector<Range> Guesses(const std::vector<float>& keys, const Prefix& end) {
+  const float key = end.key == kLowest ? keys[0] : end.key;
+  return {{},
+          {key - 0.5f, key + 0.5f},
+          {key, key},
+          {key + 1, key + 2},
+          {key - 2, key - 1},
+          {key - 1e-3f, std::numeric_limits<float>::infinity()}};
 }
 
 // Rows that guesses find hard: equal keys, few values, outliers, periods,
@@ -52,67 +64,108 @@ Prefix Plainly(const std::vector<float>& keys, const std::vector<float>& weights
   return {kLowest, keys.size()};
 }
 
-TEST(Selector, FindsTheShortestPrefixByCount) {
+void ExpectPrefix(const Selection& found, const Prefix& expected, const std::vector<float>& keys,
+                  const std::vector<float>& weights, const std::string& where) {
+  double mass = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    ASSERT_EQ(found.prefix.Holds(keys[i], i), expected.Holds(keys[i], i)) << where << " at " << i;
+    mass += expected.Holds(keys[i], i) ? weights[i] : 0;
+  }
+  ASSERT_EQ(found.mass, mass) << where;
+}
+
+TEST(Selector, FindsTheShortestPrefixByCountWhateverTheGuess) {
   for (const RowPasses* passes : AllRowPasses()) {
     Selector selector(passes);
-    for (size_t size : {1u, 2u, 100u, 1100u, 20000u}) {
+    for (size_t size : {1u, 2u, 100u, 1100u, 9000u}) {
       for (const std::vector<float>& keys : HardRows(size)) {
         const std::vector<float> best = GroupMax(keys);
         const std::vector<float> ones(size, 1);
-        for (size_t count : {size_t{1}, size_t{2}, size / 100 + 1, size / 2 + 1, size - 1, size}) {
+        for (size_t count : {size_t{1}, size / 100 + 1, size / 2 + 1, size}) {
           if (count == 0 || count > size) continue;
-          const Prefix found = selector.Select({keys, best, {}, {}}, static_cast<double>(size),
-                                               static_cast<double>(count));
-          size_t held = 0;
-          for (size_t i = 0; i < size; ++i) held += found.Holds(keys[i], i) ? 1 : 0;
-          ASSERT_EQ(held, count) << size;
-          const Prefix expected = Plainly(keys, ones, static_cast<double>(count));
-          ASSERT_EQ(found.key, expected.key) << size << " " << count;
+          const auto target = static_cast<double>(count);
+          const Prefix expected = Plainly(keys, ones, target);
+          for (const Range& guess : Guesses(keys, expected)) {
+            const Selection found =
+                selector.Select({{keys.data(), size, best.data()}}, guess, target);
+            ASSERT_NO_FATAL_FAILURE(
+                ExpectPrefix(found, expected, keys, ones, passes->isa + std::to_string(size)));
+          }
         }
       }
     }
   }
 }
 
-TEST(Selector, FindsTheShortestPrefixByWeight) {
+// The weights of a row, with room for whole groups.
+std::vector<float> WeightsOf(const std::vector<float>& row, const Distribution& distribution) {
+  std::vector<float> weights(GroupsOf(row.size()) * kGroup);
+  BestRowPasses().weigh({row.data(), row.size()}, {}, distribution, {}, false, weights.data(), {});
+  return weights;
+}
+
+TEST(Selector, FindsTheShortestPrefixByWeightWhateverTheGuess) {
   Selector selector(&BestRowPasses());
-  for (size_t size : {1u, 90u, 1100u, 20000u}) {
+  for (size_t size : {1u, 90u, 1100u, 9000u}) {
     size_t number = 0;
     for (const std::vector<float>& keys : HardRows(size)) {
       const std::vector<float> best = GroupMax(keys);
-      std::vector<float> weights(size);
-      std::vector<double> sums(best.size());
-      const double total =
-          BestRowPasses().weigh(keys.data(), size, {*std::max_element(best.begin(), best.end()), 1},
-                                weights.data(), sums.data());
-      for (double share : {1e-9, 0.01, 0.3, 0.5, 0.9, 0.999, 1.0}) {
-        const Prefix found = selector.Select({keys, best, weights, sums}, total, share * total);
+      const std::vector<float> weights =
+          WeightsOf(keys, {*std::max_element(best.begin(), best.end()), 1});
+      const double total = std::accumulate(weights.begin(), weights.begin() + size, 0.0);
+      for (double share : {1e-9, 0.3, 0.9, 0.999, 1.0}) {
         const Prefix expected = Plainly(keys, weights, share * total);
-        ASSERT_EQ(found.key, expected.key) << size << " row " << number << " " << share;
-        ASSERT_EQ(found.last, expected.last) << size << " row " << number << " " << share;
+        for (const Range& guess : Guesses(keys, expected)) {
+          const Selectable from = {{keys.data(), size, best.data()}, {}, nullptr, weights.data()};
+          const Selection found = selector.Select(from, guess, share * total);
+          ASSERT_NO_FATAL_FAILURE(
+              ExpectPrefix(found, expected, keys, weights,
+                           std::to_string(size) + " row " + std::to_string(number)));
+          if (!found.from_first) continue;
+          std::vector<double> blocks(BlocksOf(size));
+          selector.BlockMasses(from, found.prefix, blocks.data());
+          for (size_t i = 0; i < size; ++i) {
+            blocks[i / kBlock] -= found.prefix.Holds(keys[i], i) ? weights[i] : 0;
+          }
+          for (double rest : blocks) ASSERT_EQ(rest, 0) << size << " row " << number;
+        }
       }
       ++number;
     }
   }
 }
 
-// Weights that have nothing to do with the keys, as in typical sampling.
-TEST(Selector, KeysAndWeightsMayBeUnrelated) {
+// Within a prefix of the logits, by an order that has little to do with them.
+TEST(Selector, FindsTheMostTypicalOfAPrefix) {
   Selector selector(&BestRowPasses());
-  std::mt19937 random(6);
-  for (const std::vector<float>& keys : HardRows(9000)) {
-    const std::vector<float> best = GroupMax(keys);
-    std::vector<float> weights(keys.size());
-    for (float& weight : weights) weight = static_cast<float>(random() % 3) / 4;
-    weights[700] = 1;
-    std::vector<double> sums(best.size());
-    const double total = BestRowPasses().cut(keys.data(), keys.size(), kLowest, keys.size(),
-                                             weights.data(), sums.data());
+  for (const std::vector<float>& row : HardRows(9000)) {
+    const std::vector<float> best = GroupMax(row);
+    const Distribution distribution = {*std::max_element(best.begin(), best.end()), 0.7f};
+    const std::vector<float> weights = WeightsOf(row, distribution);
+    const Prefix prefix = Plainly(row, std::vector<float>(row.size(), 1), 6000);
+    const Typicality typicality = {distribution, 2.5f};
+    std::vector<float> keys(GroupsOf(row.size()) * kGroup), held = weights;
+    BestRowPasses().typical_keys(row.data(), row.size(), typicality, keys.data());
+    keys.resize(row.size());
+    double total = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (!prefix.Holds(row[i], i)) held[i] = 0;
+      total += held[i];
+    }
     for (double share : {0.1, 0.5, 0.95}) {
-      const Prefix found = selector.Select({keys, best, weights, sums}, total, share * total);
-      const Prefix expected = Plainly(keys, weights, share * total);
-      ASSERT_EQ(found.key, expected.key);
-      ASSERT_EQ(found.last, expected.last);
+      const Prefix expected = Plainly(keys, held, share * total);
+      for (const Range& guess : Guesses(keys, expected)) {
+        const Selection found = selector.Select(
+            {{row.data(), row.size(), best.data()}, prefix, &typicality, weights.data()}, guess,
+            share * total);
+        double mass = 0;
+        for (size_t i = 0; i < row.size(); ++i) {
+          mass += found.prefix.Holds(keys[i], i) ? held[i] : 0;
+          if (held[i] == 0) continue;
+          ASSERT_EQ(found.prefix.Holds(keys[i], i), expected.Holds(keys[i], i)) << i;
+        }
+        ASSERT_EQ(found.mass, mass);
+      }
     }
   }
 }
@@ -120,8 +173,8 @@ TEST(Selector, KeysAndWeightsMayBeUnrelated) {
 TEST(Selector, TakesAllWhenNothingReachesTheTarget) {
   Selector selector(&BestRowPasses());
   const std::vector<float> keys(3000, 2), best = GroupMax(keys);
-  const Prefix found = selector.Select({keys, best, {}, {}}, 3000, 3000.5);
-  EXPECT_TRUE(found.Holds(2, 2999));
+  const Selection found = selector.Select({{keys.data(), 3000, best.data()}}, {}, 3000.5);
+  EXPECT_TRUE(found.prefix.Holds(2, 2999));
 }
 
 }  // namespace

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chain against its definition, done plainly by sorting: the same tokens
+// with the same weights to the last bit, on every instruction set.
+#include "common/sampling/chain.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "common/sampling/exact_math.h"
+
+namespace baton::sampling {
+namespace {
+
+constexpr float kMax = std::numeric_limits<float>::max();
+
+struct Plain {
+  std::vector<size_t> kept;  // by id
+  std::vector<double> weights;
+  double total = 0;
+};
+
+// Rounded to a multiple of 2^-35, as weights are.
+float OnGrid(float value) { return value < 0x1p-12f ? (value + 0x1p-12f) - 0x1p-12f : value; }
+
+// Keeps the first of `order` that reach `target`.
+void CutAt(double target, const std::vector<float>& weights, std::vector<size_t>& order) {
+  double sum = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    sum += weights[order[i]];
+    if (sum < target) continue;
+    order.resize(i + 1);
+    return;
+  }
+}
+
+Plain KeepPlainly(const std::vector<float>& row, const Cuts& cuts) {
+  std::vector<size_t> order(row.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+  const float max = row[order[0]];
+  if (cuts.top_k > 0 && cuts.top_k < order.size()) order.resize(cuts.top_k);
+  std::vector<float> weights(GroupsOf(row.size()) * kGroup);  // proven elsewhere
+  AllRowPasses().back()->weigh({row.data(), row.size()}, {}, {max, cuts.scale}, {}, false,
+                               weights.data(), {});
+  const auto total = [&] {
+    double sum = 0;
+    for (size_t i : order) sum += weights[i];
+    return sum;
+  };
+  if (cuts.top_p < 1) CutAt(cuts.top_p * total(), weights, order);
+  if (cuts.min_p > 0) {
+    const double bound = max + ExactLog(cuts.min_p) / cuts.scale;
+    const auto least = static_cast<float>(std::max<double>(bound, -kMax));
+    std::erase_if(order, [&](size_t i) { return row[i] < least; });
+  }
+  if (cuts.typical_p < 1) {
+    const auto surprise = [&](size_t i) { return std::min((max - row[i]) * cuts.scale, 87.0f); };
+    double sum = 0;
+    for (size_t i : order) sum += OnGrid(weights[i] * surprise(i));
+    const auto mean = static_cast<float>(sum / total());
+    const double target = cuts.typical_p * total();
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const float one = std::abs(surprise(a) - mean), other = std::abs(surprise(b) - mean);
+      return one < other || (one == other && a < b);
+    });
+    CutAt(target, weights, order);
+  }
+  std::sort(order.begin(), order.end());
+  std::erase_if(order, [&](size_t i) { return weights[i] == 0; });
+  Plain plain{order, {}, total()};
+  for (size_t i : order) plain.weights.push_back(weights[i]);
+  return plain;
+}
+
+std::vector<float> MakeRow(const std::string& shape, size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> row(size);
+  for (float& logit : row) {
+    const float x = normal(random);
+    if (shape == "flat") logit = 0.05f * x;
+    if (shape == "middle") logit = 2 * x;
+    if (shape == "peaked") logit = 6 * x;
+    if (shape == "few values") logit = std::round(2 * x) / 2;
+    if (shape == "equal") logit = 3;
+    if (shape == "constrained") logit = random() % 400 == 0 ? 2 * x : -kMax;
+  }
+  if (shape == "peaked") row[random() % size] = 30;
+  // As models make them: a few tokens stand out, the others follow smoothly.
+  if (shape == "model") {
+    for (size_t i = 0; i < size; ++i) row[i] = 14 - 2.2f * std::log(1 + random() % size);
+  }
+  return row;
+}
+
+std::vector<Cuts> AllCuts(size_t size) {
+  std::vector<Cuts> all;
+  for (const size_t top_k : {size_t{0}, size_t{1}, size_t{40}, size / 3 + 1}) {
+    for (const float top_p : {1e-4f, 0.8f, 0.95f, 1.0f}) {
+      for (const float min_p : {0.0f, 0.001f, 0.3f}) {
+        for (const float typical_p : {0.2f, 0.95f, 1.0f}) {
+          const float scale = all.size() % 3 == 0 ? 1.25f : all.size() % 3 == 1 ? 1.0f : 0.01f;
+          all.push_back({top_k, scale, top_p, min_p, typical_p});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+void ExpectSame(const Chain& chain, const Plain& plain, const std::string& where) {
+  ASSERT_EQ(chain.total(), plain.total) << where;
+  std::vector<KeptToken> kept = chain.Kept();
+  std::sort(kept.begin(), kept.end(),
+            [](const KeptToken& a, const KeptToken& b) { return a.id < b.id; });
+  ASSERT_EQ(kept.size(), plain.kept.size()) << where;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    ASSERT_EQ(kept[i].id, plain.kept[i]) << where;
+    ASSERT_EQ(kept[i].weight, plain.weights[i]) << where;
+  }
+  for (const double uniform : {0.0, 0.1, 0.5, 0.77, 1 - 0x1p-53}) {
+    double sum = 0;
+    size_t i = 0;
+    const double point = std::min(uniform * plain.total, std::nextafter(plain.total, 0.0));
+    while ((sum += plain.weights[i]) <= point) ++i;
+    ASSERT_EQ(chain.Draw(uniform), plain.kept[i]) << where << " " << uniform;
+  }
+}
+
+constexpr const char* kShapes[] = {"flat",  "middle", "peaked",     "few values",
+                                   "equal", "model",  "constrained"};
+
+TEST(Chain, EqualsItsDefinitionOnEveryInstructionSet) {
+  std::vector<Chain> chains;
+  for (const RowPasses* passes : AllRowPasses()) chains.emplace_back(passes);
+  for (const size_t size : {1u, 2u, 70u, 700u, 5000u}) {
+    for (const char* shape : kShapes) {
+      const std::vector<float> row = MakeRow(shape, size, static_cast<uint32_t>(size));
+      const std::vector<Cuts> all = AllCuts(size);
+      for (size_t i = 0; i<all.size(); i += size> 1000 ? 5 : 1) {
+        const Plain plain = KeepPlainly(row, all[i]);
+        for (size_t isa = 0; isa < chains.size(); ++isa) {
+          ASSERT_TRUE(chains[isa].Start(row));
+          chains[isa].Keep(all[i]);
+          ASSERT_NO_FATAL_FAILURE(ExpectSame(chains[isa], plain,
+                                             std::string(AllRowPasses()[isa]->isa) + " " + shape +
+                                                 " " + std::to_string(size) + " cuts " +
+                                                 std::to_string(i)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Chain, EqualsItsDefinitionAtFullVocabulary) {
+  Chain chain;
+  for (const char* shape : kShapes) {
+    const std::vector<float> row = MakeRow(shape, 65024, 9);
+    const std::vector<Cuts> all = AllCuts(row.size());
+    for (size_t i = 3; i < all.size(); i += 61) {
+      ASSERT_TRUE(chain.Start(row));
+      chain.Keep(all[i]);
+      ASSERT_NO_FATAL_FAILURE(ExpectSame(chain, KeepPlainly(row, all[i]),
+                                         std::string(shape) + " cuts " + std::to_string(i)));
+    }
+  }
+}
+
+TEST(Chain, BestAreTheFirstOfTheSortedRow) {
+  for (const RowPasses* passes : AllRowPasses()) {
+    Chain chain(passes);
+    for (const char* shape : kShapes) {
+      const std::vector<float> row = MakeRow(shape, 9000, 5);
+      std::vector<TokenId> order(row.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](TokenId a, TokenId b) { return row[a] > row[b]; });
+      ASSERT_TRUE(chain.Start(row));
+      EXPECT_EQ(chain.argmax(), order[0]);
+      for (const size_t k : {0u, 1u, 5u, 20u, 300u, 9000u, 20000u}) {
+        const std::vector<KeptToken> best = chain.Best(k);
+        ASSERT_EQ(best.size(), std::min(k, row.size())) << shape;
+        for (size_t i = 0; i < best.size(); ++i) {
+          ASSERT_EQ(best[i].id, order[i]) << shape << " " << k;
+          ASSERT_EQ(best[i].logit, row[order[i]]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::sampling
