@@ -32,6 +32,9 @@ function(baton_precompiled_headers name)
   target_compile_options(${name} PRIVATE -fPIC ${ARG_FLAGS})
   target_link_libraries(${name} PRIVATE baton_build_flags ${ARG_DEPS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  # ccache would preprocess them through those that are there already, and find
+  # no change.
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
 endfunction()
 baton_precompiled_headers(baton_common_headers HEADERS ${BATON_COMMON_HEADERS})
 baton_precompiled_headers(baton_message_headers
