@@ -158,6 +158,7 @@ TEST_F(FileTierTest, BlocksThatMoveKeepTheirPlaceInEveryTier) {
     specs.push_back(MakeSpec(++key_, prompt, 20 + static_cast<uint32_t>(random_() % 80)));
     if (i % 5 == 0) specs.back().window = {.tokens = 64, .sinks = 32};
     if (i % 5 == 1) specs.back().choices = 2;
+    if (i % 5 == 2) specs.back().swap_only = true;
   }
   size_t submitted = 0;
   for (uint32_t keep = 0; recorder_.ended() < specs.size(); keep = (keep + 17) % 60) {
