@@ -151,19 +151,18 @@ TEST_F(FileTierTest, BlocksThatMoveKeepTheirPlaceInEveryTier) {
   Start(60, /*keep=*/false, 4 << 20);
   const std::vector<TokenId> trunk = Prompt(300);
   std::vector<SequenceSpec> specs;
-  for (uint32_t i = 0; i < 64; ++i) {
+  for (uint32_t i = 0; i < 20; ++i) {
     std::vector<TokenId> prompt(trunk.begin(), trunk.begin() + static_cast<int>(random_() % 300));
     const std::vector<TokenId> own = Prompt(1 + random_() % 60);
     prompt.insert(prompt.end(), own.begin(), own.end());
-    specs.push_back(MakeSpec(++key_, prompt, 20 + static_cast<uint32_t>(random_() % 80)));
+    specs.push_back(MakeSpec(++key_, prompt, 100 + static_cast<uint32_t>(random_() % 150)));
     if (i % 5 == 0) specs.back().window = {.tokens = 64, .sinks = 32};
     if (i % 5 == 1) specs.back().choices = 2;
-    if (i % 5 == 2) specs.back().swap_only = true;
   }
   size_t submitted = 0;
   for (uint32_t keep = 0; recorder_.ended() < specs.size(); keep = (keep + 17) % 60) {
-    // 32 at a time: more than the pool holds, less than would never leave room.
-    while (submitted < specs.size() && submitted < recorder_.ended() + 32) {
+    // 16 at a time: more than the pool holds, less than would never leave room.
+    while (submitted < specs.size() && submitted < recorder_.ended() + 16) {
       engine_->Submit(specs[submitted++]);
     }
     engine_->Trim(keep);
@@ -178,7 +177,7 @@ TEST_F(FileTierTest, BlocksThatMoveKeepTheirPlaceInEveryTier) {
   }
   const Load load = engine_->load();
   EXPECT_GT(load.blocks_moved, 20u);
-  EXPECT_GT(load.swaps, 0u);
+  EXPECT_GT(load.preemptions, 0u);  // by swapping or computing again, as it is predicted
   EXPECT_GT(load.file_loaded_blocks, 0u);
   ExpectIdle(*engine_);
 }
