@@ -26,15 +26,19 @@ set(BATON_COMMON_HEADERS
   <absl/time/time.h> <google/protobuf/message.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>)
 set(BATON_MESSAGE_HEADERS <baton/v1/inference.grpc.pb.h> <baton/v1/worker.grpc.pb.h>)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/precompiled_headers.cc CONTENT "")
+# baton_precompile(<target> <headers>)
+function(baton_precompile name)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+  # ccache would preprocess them through those that are there already, and find
+  # no change.
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+endfunction()
 function(baton_precompiled_headers name)
   cmake_parse_arguments(ARG "" "" "HEADERS;FLAGS;DEPS" ${ARGN})
   add_library(${name} STATIC ${CMAKE_BINARY_DIR}/precompiled_headers.cc)
   target_compile_options(${name} PRIVATE -fPIC ${ARG_FLAGS})
   target_link_libraries(${name} PRIVATE baton_build_flags ${ARG_DEPS})
-  target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
-  # ccache would preprocess them through those that are there already, and find
-  # no change.
-  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  baton_precompile(${name} ${ARG_HEADERS})
 endfunction()
 baton_precompiled_headers(baton_common_headers HEADERS ${BATON_COMMON_HEADERS})
 baton_precompiled_headers(baton_message_headers

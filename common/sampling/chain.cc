@@ -13,7 +13,6 @@ namespace {
 
 constexpr float kFloatMax = std::numeric_limits<float>::max();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Range kAllIsAbove = {kInfinity, -kInfinity};
 
 // What both prefixes of one order hold.
 Prefix Shorter(const Prefix& a, const Prefix& b) {

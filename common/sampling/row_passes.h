@@ -78,6 +78,10 @@ struct Range {
   float high = std::numeric_limits<float>::infinity();
 };
 
+// Holds no key, and all keys are above it: a pass sums everything.
+inline constexpr Range kAllIsAbove = {std::numeric_limits<float>::infinity(),
+                                      -std::numeric_limits<float>::infinity()};
+
 // Where a pass puts the elements in its range, in order. Room: a group more than
 // the row has. Not the arrays that it reads.
 struct Found {

@@ -14,7 +14,6 @@ constexpr size_t kSortBelow = 24;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = -std::numeric_limits<float>::max();
 constexpr double kMostSurprise = 86.9;  // row_passes_code.h
-constexpr Range kAllIsAbove = {kInfinity, -kInfinity};
 
 float NextAbove(float key) { return std::nextafter(key, kInfinity); }
 float NextBelow(float key) { return std::nextafter(key, -kInfinity); }

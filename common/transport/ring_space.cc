@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/transport/ring_space.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 namespace baton::transport {
@@ -34,6 +36,17 @@ absl::Status RingSpace::Release(uint64_t bytes) {
     ranges_.pop_front();
   }
   return absl::OkStatus();
+}
+
+void StageInRing(RingSpace& space, std::byte* ring, baton::v1::Put& put,
+                 std::span<const std::span<const std::byte>> sources) {
+  const uint64_t offset = space.Allocate(put.bytes()).value();
+  std::byte* to = ring + offset;
+  for (const auto& source : sources) {
+    std::memcpy(to, source.data(), source.size());
+    to += source.size();
+  }
+  put.set_ring_offset(offset);
 }
 
 absl::StatusOr<const std::byte*> LocateInRing(std::span<const std::byte> ring,

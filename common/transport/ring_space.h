@@ -41,6 +41,11 @@ class RingSpace {
   std::deque<Range> ranges_;  // given out, oldest first
 };
 
+// Gathers `sources` where `space` has room for them in `ring`, and tells `put`
+// where. REQUIRES: space.HasRoom(put.bytes()), which is what they hold.
+void StageInRing(RingSpace& space, std::byte* ring, baton::v1::Put& put,
+                 std::span<const std::span<const std::byte>> sources);
+
 // Where in the receiver's view of `ring` the bytes of `put` stand.
 // INVALID_ARGUMENT: outside of it, or bytes came behind the frame.
 absl::StatusOr<const std::byte*> LocateInRing(std::span<const std::byte> ring,

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -41,13 +40,12 @@ class Ring {
 
   int fd() const { return fd_.get(); }
   size_t size() const { return mapping_.size(); }
-  std::optional<uint64_t> Allocate(size_t bytes) { return space_.Allocate(bytes); }
-  bool HasRoom(size_t bytes) const { return space_.HasRoom(bytes); }
+  std::byte* data() { return mapping_.data(); }
+  RingSpace& space() { return space_; }
+  const RingSpace& space() const { return space_; }
   std::span<std::byte> At(uint64_t offset, size_t bytes) {
     return {mapping_.data() + offset, bytes};
   }
-  absl::Status Release(uint64_t bytes) { return space_.Release(bytes); }
-  size_t outstanding() const { return space_.outstanding(); }
 
  private:
   Ring(UniqueFd fd, Mapping mapping)

@@ -2,7 +2,6 @@
 #include "common/transport/shm/shm_transport.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -20,16 +19,10 @@ class RingChannel final : public PutChannel {
   RingChannel(Ring ring, EventLoop* loop) : ring_(std::move(ring)), loop_(loop) {}
 
   size_t frame_bytes() const override { return std::min(kFrameBytes, ring_.size() / 4); }
-  bool CanSend(size_t bytes) const override { return ring_.HasRoom(bytes); }
+  bool CanSend(size_t bytes) const override { return ring_.space().HasRoom(bytes); }
 
   void Stage(baton::v1::Put& put, Sources sources) override {
-    const uint64_t offset = ring_.Allocate(put.bytes()).value();
-    std::byte* to = ring_.At(offset, put.bytes()).data();
-    for (const auto& source : sources) {
-      std::memcpy(to, source.data(), source.size());
-      to += source.size();
-    }
-    put.set_ring_offset(offset);
+    StageInRing(ring_.space(), ring_.data(), put, sources);
   }
 
   void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
@@ -38,7 +31,7 @@ class RingChannel final : public PutChannel {
     loop_->Defer(std::move(sent));
   }
 
-  absl::Status Consumed(uint64_t bytes) override { return ring_.Release(bytes); }
+  absl::Status Consumed(uint64_t bytes) override { return ring_.space().Release(bytes); }
 
  private:
   Ring ring_;

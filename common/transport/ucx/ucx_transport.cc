@@ -68,13 +68,7 @@ class UcxChannel final : public PutChannel {
   bool CanSend(size_t bytes) const override { return space_.HasRoom(bytes); }
 
   void Stage(baton::v1::Put& put, Sources sources) override {
-    const uint64_t offset = space_.Allocate(put.bytes()).value();
-    std::byte* to = staging_.data() + offset;
-    for (const auto& source : sources) {
-      std::memcpy(to, source.data(), source.size());
-      to += source.size();
-    }
-    put.set_ring_offset(offset);
+    StageInRing(space_, staging_.data(), put, sources);
   }
 
   void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,

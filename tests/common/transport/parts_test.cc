@@ -13,7 +13,7 @@
 #include "common/base/crc32c.h"
 #include "common/transport/event_loop.h"
 #include "common/transport/frame.h"
-#include "common/transport/shm/ring.h"
+#include "common/transport/ring_space.h"
 #include "common/transport/slice_digest.h"
 
 namespace baton::transport {
@@ -41,7 +41,7 @@ TEST(DigestShare, SlicesThatChangePlacesChangeTheDigest) {
 }
 
 TEST(Ring, RangesNeverOverlapNorWrap) {
-  Ring ring = Ring::Make(4096).value();
+  RingSpace ring(4096);
   std::mt19937 random(5);
   std::deque<std::pair<uint64_t, uint64_t>> out;  // offset, bytes
   size_t wraps = 0, full = 0;
@@ -69,7 +69,7 @@ TEST(Ring, RangesNeverOverlapNorWrap) {
 }
 
 TEST(Ring, ReleaseOfWhatWasNotAllocatedIsAnError) {
-  Ring ring = Ring::Make(4096).value();
+  RingSpace ring(4096);
   EXPECT_FALSE(ring.Release(1).ok());
   ASSERT_TRUE(ring.Allocate(100));
   EXPECT_FALSE(ring.Release(99).ok());
