@@ -352,6 +352,12 @@ class GatedModel final : public model::Model {
 
 }  // namespace
 
+void SubmitTogether(Engine& engine, Gate& gate, const std::vector<SequenceSpec>& specs) {
+  gate.Close();
+  for (const SequenceSpec& spec : specs) engine.Submit(spec);
+  gate.Open();
+}
+
 Options PoolOf(uint32_t blocks) {
   Options options;
   options.kv_blocks = blocks;

@@ -165,6 +165,12 @@ class Gate final {
   bool step_waits_ = false;
 };
 
+// Submits all at once: they are in the second step together, if not in the first.
+void SubmitTogether(Engine& engine, Gate& gate, const std::vector<SequenceSpec>& specs);
+
+// Bytes of a block of FakeOptions().
+constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;
+
 // With a pool of so many blocks; all else as it is by default.
 Options PoolOf(uint32_t blocks);
 

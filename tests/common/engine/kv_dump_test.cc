@@ -13,8 +13,6 @@ namespace {
 using model::FakeOptions;
 using ::testing::ElementsAre;
 
-constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;  // bytes, of FakeOptions()
-
 KvDump Dump(Engine& engine) {
   auto result = std::make_shared<std::promise<KvDump>>();
   std::future<KvDump> future = result->get_future();

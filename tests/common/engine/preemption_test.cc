@@ -15,9 +15,7 @@ namespace {
 using model::FakeOptions;
 using model::FakeReference;
 
-constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;  // bytes, of FakeOptions()
-
-Options PoolOf(uint32_t blocks, uint32_t swap_blocks = 0) {
+Options Uncached(uint32_t blocks, uint32_t swap_blocks = 0) {
   Options options;
   options.kv_blocks = blocks;
   options.swap_bytes = swap_blocks * kFakeBlock;
@@ -35,13 +33,6 @@ std::vector<SequenceSpec> Specs(uint32_t count, size_t prompt, uint32_t output,
   return specs;
 }
 
-// Submits all at once: they are in the first step together.
-void SubmitTogether(Engine& engine, Gate& gate, const std::vector<SequenceSpec>& specs) {
-  gate.Close();
-  for (const SequenceSpec& spec : specs) engine.Submit(spec);
-  gate.Open();
-}
-
 // Each token once and in order, and those of the sequence alone.
 void ExpectWhole(const Heard& heard, const SequenceSpec& spec, const FakeOptions& fake) {
   std::vector<uint32_t> indices(spec.max_tokens);
@@ -57,7 +48,7 @@ TEST(Preemption, SequencesThatOutgrowThePoolTogetherAllFinish) {
   const FakeOptions fake;
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(10), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(10), &recorder, nullptr, &gate);
   const auto specs = Specs(4, 64, 193, fake);  // 8 blocks each
   SubmitTogether(*engine, gate, specs);
   for (const SequenceSpec& spec : specs) {
@@ -75,7 +66,7 @@ TEST(Preemption, SequencesThatOutgrowThePoolTogetherAllFinish) {
 TEST(Preemption, ASequenceHoldsWhatItHasComputedAndABlockToCome) {
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine({}, PoolOf(10), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine({}, Uncached(10), &recorder, nullptr, &gate);
   gate.Close();
   engine->Submit(MakeSpec(1, std::vector<TokenId>(32, 1), 200));
   ASSERT_TRUE(gate.WaitForStep());
@@ -95,9 +86,9 @@ TEST(Preemption, EachIsPutAsideOftenAndNoTokenChanges) {
       if (seeded) spec.sampling = {.temperature = 1, .seed = spec.ref.key};
     }
     Recorder alone, together;
-    const auto roomy = MakeEngine(fake, PoolOf(100), &alone);
+    const auto roomy = MakeEngine(fake, Uncached(100), &alone);
     Gate gate;
-    const auto tight = MakeEngine(fake, PoolOf(12), &together, nullptr, &gate);
+    const auto tight = MakeEngine(fake, Uncached(12), &together, nullptr, &gate);
     SubmitTogether(*tight, gate, specs);
     uint32_t often = 0;
     for (const SequenceSpec& spec : specs) {
@@ -122,7 +113,7 @@ TEST(Preemption, KvIsSwappedWhereThatIsCheaper) {
   const FakeOptions fake{.delay_per_token = absl::Microseconds(20)};
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(10, 40), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(10, 40), &recorder, nullptr, &gate);
   const auto specs = Specs(4, 64, 193, fake);
   SubmitTogether(*engine, gate, specs);
   uint64_t bytes = 0;
@@ -150,7 +141,7 @@ TEST(Preemption, WhatTheSwapAreaCannotTakeIsComputedAgain) {
   const FakeOptions fake{.delay_per_token = absl::Microseconds(20)};
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(12, 5), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(12, 5), &recorder, nullptr, &gate);
   const auto specs = Specs(6, 64, 193, fake);
   SubmitTogether(*engine, gate, specs);
   for (const SequenceSpec& spec : specs) {
@@ -165,7 +156,7 @@ TEST(Preemption, LowestPriorityIsPutAsideFirstWheneverItCame) {
   const FakeOptions fake;
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(10), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(10), &recorder, nullptr, &gate);
   auto specs = Specs(3, 64, 100, fake);
   specs[0].priority = -1;
   specs[2].priority = 1;
@@ -184,7 +175,7 @@ TEST(Preemption, WhoWasPutAsideGoesOnUnderAStreamOfNewcomers) {
   const FakeOptions fake{.delay_per_step = absl::Microseconds(200)};
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(12), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(12), &recorder, nullptr, &gate);
   const auto specs = Specs(2, 64, 250, fake);  // 10 blocks each
   SubmitTogether(*engine, gate, specs);
   uint64_t key = 100;
@@ -203,7 +194,7 @@ TEST(Preemption, CancelledWhilePutAsideLeavesNothingInTheSwapArea) {
   const FakeOptions fake{.delay_per_step = absl::Microseconds(300)};
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine(fake, PoolOf(10, 40), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine(fake, Uncached(10, 40), &recorder, nullptr, &gate);
   const auto specs = Specs(4, 64, 193, fake);
   SubmitTogether(*engine, gate, specs);
   ASSERT_TRUE(Eventually([&] { return engine->load().swap_bytes_used > 0; }));
@@ -217,7 +208,7 @@ TEST(Preemption, CancelledWhilePutAsideLeavesNothingInTheSwapArea) {
 TEST(Preemption, HandedOverSequencesGrowAndAreTakenUpAgain) {
   const FakeOptions fake;
   for (const uint32_t swap : {0u, 60u}) {
-    Pair pair(fake, PoolOf(60), PoolOf(14, swap));
+    Pair pair(fake, Uncached(60), Uncached(14, swap));
     const auto specs = Specs(6, 70, 200, fake);  // 9 blocks each
     for (const SequenceSpec& spec : specs) pair.Submit(spec);
     for (const SequenceSpec& spec : specs) {
@@ -236,7 +227,7 @@ TEST(Preemption, PrefixesAreSharedAndDroppedAndNoTokenChanges) {
   const FakeOptions fake;
   Recorder recorder;
   Gate gate;
-  Options options = PoolOf(16);
+  Options options = Uncached(16);
   options.prefix_cache = true;
   const auto engine = MakeEngine(fake, options, &recorder, nullptr, &gate);
   auto specs = Specs(6, 100, 150, fake);
@@ -253,7 +244,7 @@ TEST(Preemption, PrefixesAreSharedAndDroppedAndNoTokenChanges) {
 }
 
 // Such a pair promises no bits for KV that the decode worker would compute.
-class ConvertedKv : public testing::Test {
+class ConvertedKv : public ::testing::Test {
  protected:
   // Decodes `count` sequences whose (fake) KV landed converted.
   void Start(uint32_t count, const Options& options) {
@@ -276,7 +267,7 @@ class ConvertedKv : public testing::Test {
 };
 
 TEST_F(ConvertedKv, IsOnlySwapped) {
-  Start(4, PoolOf(10, 40));
+  Start(4, Uncached(10, 40));
   for (uint64_t key = 1; key <= 4; ++key) ASSERT_TRUE(recorder_.WaitForEnd({1, key}));
   EXPECT_GE(engine_->load().swaps, 1u);
   EXPECT_EQ(engine_->load().recomputed_tokens, 0u);
@@ -284,7 +275,7 @@ TEST_F(ConvertedKv, IsOnlySwapped) {
 }
 
 TEST_F(ConvertedKv, WithoutSwapAreaTheLastMakesRoomAndNothingFreezes) {
-  Start(3, PoolOf(10));
+  Start(3, Uncached(10));
   uint32_t failed = 0;
   for (uint64_t key = 1; key <= 3; ++key) {
     ASSERT_TRUE(recorder_.WaitForEnd({1, key}));
@@ -292,7 +283,7 @@ TEST_F(ConvertedKv, WithoutSwapAreaTheLastMakesRoomAndNothingFreezes) {
     if (status.ok()) continue;
     ++failed;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--kv-swap"));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("--kv-swap"));
   }
   EXPECT_TRUE(recorder_.Of({1, 1}).end.status.ok()) << "the first made room";
   EXPECT_LE(failed, 2u);

@@ -17,7 +17,7 @@ using model::FakeOptions;
 using model::FakeReference;
 using Tokens = std::vector<TokenId>;
 
-Options PoolOf(uint32_t blocks, uint32_t chunk = 512) {
+Options ChunkedPool(uint32_t blocks, uint32_t chunk) {
   Options options;
   options.kv_blocks = blocks;
   options.chunk_tokens = chunk;
@@ -30,7 +30,7 @@ Tokens operator+(Tokens a, const Tokens& b) {
 }
 
 // One engine that runs prompt and answer.
-class PrefixTest : public testing::Test {
+class PrefixTest : public ::testing::Test {
  protected:
   void Start(const Options& options) { engine_ = MakeEngine(fake_, options, &recorder_); }
   void TearDown() override {
@@ -201,7 +201,7 @@ TEST_F(PrefixTest, BlocksOfAFailedStepAreNotKept) {
 
 TEST_F(PrefixTest, CancellationBetweenChunksLeavesOnlyWhatIsComplete) {
   fake_.delay_per_step = absl::Milliseconds(2);
-  Start(PoolOf(64, 32));
+  Start(ChunkedPool(64, 32));
   const Tokens prompt = Random(160);  // five chunks
   for (int delay = 0; delay < 14; ++delay) {
     const SequenceSpec spec = MakeSpec(++key_, prompt, 20);
@@ -262,7 +262,7 @@ TEST_F(PrefixTest, SeedsGiveEqualTokensWithAndWithoutAHit) {
   spec.sampling.repetition_penalty = 1.3f;
   std::vector<Tokens> answers;
   for (const uint32_t chunk : {512u, 64u, 32u}) {
-    Start(PoolOf(64, chunk));
+    Start(ChunkedPool(64, chunk));
     for (int round = 0; round < 2; ++round) {
       spec.ref.key = ++key_;
       answers.push_back(Run(spec).tokens);
@@ -302,18 +302,18 @@ TEST_F(PrefixTest, JournalTellsWhichPrefixesAreCached) {
   EXPECT_EQ(told, expected);
   Run(Random(250), 1);  // evicts it all
   for (const uint64_t digest : journal.Since(0).added) {
-    EXPECT_THAT(expected, testing::Not(testing::Contains(digest)));
+    EXPECT_THAT(expected, ::testing::Not(::testing::Contains(digest)));
   }
   ExpectIdle(*engine_);
   engine_.reset();
 }
 
 // A prefill and a decode engine.
-class PrefixSplitTest : public testing::Test {
+class PrefixSplitTest : public ::testing::Test {
  protected:
   void Start(uint32_t prefill_blocks, uint32_t decode_blocks, uint32_t chunk = 512) {
-    pair_ =
-        std::make_unique<Pair>(fake_, PoolOf(prefill_blocks, chunk), PoolOf(decode_blocks, chunk));
+    pair_ = std::make_unique<Pair>(fake_, ChunkedPool(prefill_blocks, chunk),
+                                   ChunkedPool(decode_blocks, chunk));
   }
   void TearDown() override { pair_->ExpectIdle(); }
   Tokens Random(size_t length) { return RandomPrompt(random_, length, fake_); }

@@ -18,9 +18,8 @@ using ::testing::HasSubstr;
 constexpr kv::Window kWindow{.tokens = 64, .sinks = 32};
 constexpr kv::Window kStrided{.tokens = 32, .sinks = 32, .stride = 128};
 constexpr kv::Window kKeeping{.tokens = 64, .keep = {{{32, 96}, {160, 192}}}};
-constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;  // bytes, of FakeOptions()
 
-Options PoolOf(uint32_t blocks, uint32_t swap_blocks = 0) {
+Options SmallChunks(uint32_t blocks, uint32_t swap_blocks = 0) {
   Options options;
   options.kv_blocks = blocks;
   options.swap_bytes = swap_blocks * kFakeBlock;
@@ -43,7 +42,7 @@ TEST(WindowedSequence, GoesOnForEverInTheBlocksOfItsWindow) {
   std::mt19937 random(1);
   Recorder recorder;
   // The sink's, two of the window, and the one that is written.
-  const auto engine = MakeEngine({}, PoolOf(4), &recorder);
+  const auto engine = MakeEngine({}, SmallChunks(4), &recorder);
   const SequenceSpec spec = Windowed(1, RandomPrompt(random, 50, {}), 1200);
   engine->Submit(spec);
   ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
@@ -62,7 +61,7 @@ TEST(WindowedSequence, StrideAndRangesKeepTheirBlocksAndNoOthers) {
     constexpr uint32_t kPrompt = 50, kOutput = 1200;
     const uint64_t blocks = kv::MostBlocks(window, kPrompt + 1, kPrompt + kOutput - 1);
     EXPECT_LT(blocks, 16u) << "of 40";
-    const auto engine = MakeEngine({}, PoolOf(static_cast<uint32_t>(blocks)), &recorder);
+    const auto engine = MakeEngine({}, SmallChunks(static_cast<uint32_t>(blocks)), &recorder);
     const SequenceSpec spec = Windowed(1, RandomPrompt(random, kPrompt, {}), kOutput, window);
     engine->Submit(spec);
     ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
@@ -73,7 +72,7 @@ TEST(WindowedSequence, StrideAndRangesKeepTheirBlocksAndNoOthers) {
     plain.keep = {};
     EXPECT_NE(Masked(spec), FakeReference({}, spec.prompt, kOutput, plain));
     ExpectIdle(*engine);
-    const auto tight = MakeEngine({}, PoolOf(static_cast<uint32_t>(blocks - 1)), &recorder);
+    const auto tight = MakeEngine({}, SmallChunks(static_cast<uint32_t>(blocks - 1)), &recorder);
     recorder.Forget();
     tight->Submit(spec);
     ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
@@ -86,7 +85,7 @@ TEST(WindowedSequence, LongPromptShrinksToItsWindow) {
   std::mt19937 random(2);
   Recorder recorder;
   Gate gate;
-  const auto engine = MakeEngine({}, PoolOf(20), &recorder, nullptr, &gate);
+  const auto engine = MakeEngine({}, SmallChunks(20), &recorder, nullptr, &gate);
   const SequenceSpec spec = Windowed(1, RandomPrompt(random, 600, {}), 40);
   engine->Submit(spec);
   ASSERT_TRUE(recorder.WaitForTokens(spec.ref, 8));
@@ -103,13 +102,14 @@ TEST(WindowedSequence, BeingPutAsideChangesNoToken) {
   for (const uint32_t swap : {0u, 6u, 100u}) {
     std::mt19937 random(3);
     Recorder recorder;
-    const auto engine = MakeEngine({}, PoolOf(14, swap), &recorder);
+    Gate gate;
+    const auto engine = MakeEngine({}, SmallChunks(14, swap), &recorder, nullptr, &gate);
     std::vector<SequenceSpec> specs;
     for (uint64_t key = 1; key <= 16; ++key) {
       specs.push_back(Windowed(key, RandomPrompt(random, 1 + random() % 200, {}),
                                1 + random() % 200, kWindows[key % 6]));
-      engine->Submit(specs.back());
     }
+    SubmitTogether(*engine, gate, specs);
     for (const SequenceSpec& spec : specs) {
       ASSERT_TRUE(recorder.WaitForEnd(spec.ref));
       EXPECT_EQ(recorder.Of(spec.ref).tokens, Masked(spec)) << spec.ref.key << " swap " << swap;
@@ -126,7 +126,7 @@ TEST(WindowedSequence, BeyondThePoolItIsSwappedOrKept) {
   for (const uint32_t swap : {0u, 100u}) {
     std::mt19937 random(4);
     Recorder recorder;
-    const auto engine = MakeEngine({}, PoolOf(12, swap), &recorder);
+    const auto engine = MakeEngine({}, SmallChunks(12, swap), &recorder);
     std::vector<SequenceSpec> specs;
     for (uint64_t key = 1; key <= 5; ++key) {
       const bool windowed = key % 2 == 0;
@@ -148,7 +148,7 @@ TEST(WindowedSequence, BeyondThePoolItIsSwappedOrKept) {
 TEST(WindowedSequence, HandOffCarriesIt) {
   constexpr kv::Window kWindows[] = {{}, kWindow, kStrided, kKeeping};
   std::mt19937 random(5);
-  Options small = PoolOf(30, 40), large = PoolOf(60);
+  Options small = SmallChunks(30, 40), large = SmallChunks(60);
   Pair pair({}, large, small);
   std::vector<SequenceSpec> specs;
   for (uint64_t key = 1; key <= 12; ++key) {
@@ -172,7 +172,7 @@ TEST(WindowedSequence, HandOffMovesWhatIsInSightAlone) {
     for (const uint32_t length : {600u, 608u, 33u}) {
       std::mt19937 random(8);
       const auto blocks = static_cast<uint32_t>(kv::MostBlocks(window, 0, length + 40 - 1));
-      Pair pair({}, PoolOf(40), PoolOf(blocks));
+      Pair pair({}, SmallChunks(40), SmallChunks(blocks));
       SequenceSpec spec = Windowed(1, RandomPrompt(random, length, {}), 40, window);
       spec.handoff_key = "h";
       pair.Submit(spec);
@@ -192,7 +192,7 @@ TEST(WindowedSequence, HandOffMovesWhatIsInSightAlone) {
 TEST(WindowedSequence, WhatCameOverIsForkedAndPutAside) {
   for (const uint32_t swap : {0u, 100u}) {
     std::mt19937 random(9);
-    Pair pair({}, PoolOf(100), PoolOf(24, swap));
+    Pair pair({}, SmallChunks(100), SmallChunks(24, swap));
     std::vector<SequenceSpec> specs;
     for (uint64_t key = 1; key <= 10; ++key) {
       SequenceSpec spec = Windowed(key, RandomPrompt(random, 200 + random() % 100, {}), 200,
@@ -220,7 +220,7 @@ TEST(WindowedSequence, WhatCameOverIsForkedAndPutAside) {
 TEST(WindowedSequence, SharesNoPrefixes) {
   std::mt19937 random(6);
   Recorder recorder;
-  const auto engine = MakeEngine({}, PoolOf(100), &recorder);
+  const auto engine = MakeEngine({}, SmallChunks(100), &recorder);
   const std::vector<TokenId> prompt = RandomPrompt(random, 400, {});
   const kv::Window windows[] = {kWindow, {}, kWindow, {128, 0}, kStrided, kStrided};
   for (uint64_t key = 0; key < 6; ++key) {
@@ -244,7 +244,7 @@ TEST(WindowedSequence, IsRefusedWhereItIsNotAllowed) {
   };
   FakeOptions model;
   model.windows = false;
-  Options options = PoolOf(10);
+  Options options = SmallChunks(10);
   absl::Status status = refusal(model, options, kWindow);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("window is 64; this model"));
@@ -254,7 +254,7 @@ TEST(WindowedSequence, IsRefusedWhereItIsNotAllowed) {
               HasSubstr("stride is 32"));
   options.windows = false;
   EXPECT_THAT(std::string(refusal({}, options, kWindow).message()), HasSubstr("this worker"));
-  EXPECT_TRUE(absl::IsResourceExhausted(refusal({}, PoolOf(3), kWindow)));
+  EXPECT_TRUE(absl::IsResourceExhausted(refusal({}, SmallChunks(3), kWindow)));
 }
 
 }  // namespace
