@@ -10,13 +10,13 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 absl::Status Wrong(const std::string& key, const char* wanted) {
   return absl::InvalidArgumentError(absl::StrCat("constraint.", key, " must be ", wanted));
 }
 
-absl::Status SetKey(const std::string& key, const Json& value, Constraint* constraint) {
+absl::Status SetKey(const std::string& key, const OrderedJson& value, Constraint* constraint) {
   if (key == "json") {
     if (!value.is_string()) return Wrong(key, "\"object\" or \"value\"");
     constraint->json = value.get<std::string>();
@@ -28,7 +28,7 @@ absl::Status SetKey(const std::string& key, const Json& value, Constraint* const
     constraint->regex = value.get<std::string>();
   } else if (key == "choices") {
     if (!value.is_array()) return Wrong(key, "a list of strings");
-    for (const Json& choice : value) {
+    for (const OrderedJson& choice : value) {
       if (!choice.is_string()) return Wrong(key, "a list of strings");
       constraint->choices.push_back(choice.get<std::string>());
     }
@@ -43,7 +43,7 @@ absl::Status SetKey(const std::string& key, const Json& value, Constraint* const
 }  // namespace
 
 absl::StatusOr<Constraint> ParseConstraint(const std::string& json) {
-  const Json object = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson object = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return absl::InvalidArgumentError("constraint must be an object");
   Constraint constraint;
   for (const auto& [key, value] : object.items()) {

@@ -12,7 +12,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string Times(const char* reason, uint32_t count) {
   if (count == 0) return "";
@@ -85,22 +85,22 @@ std::string FormatKvDump(const v1::KvDump& dump) {
   return text;
 }
 
-Json KvDumpToJson(const v1::KvDump& dump) {
-  Json json = {{"worker", dump.worker_id()},
-               {"role", dump.role()},
-               {"taken_unix_us", dump.taken_unix_us()},
-               {"step", dump.step()},
-               {"block_tokens", dump.block_tokens()},
-               {"block_bytes", dump.block_bytes()},
-               {"blocks_total", dump.blocks_total()},
-               {"blocks_free", dump.blocks_free()},
-               {"blocks_requests", dump.blocks_requests()},
-               {"blocks_transfers", dump.blocks_transfers()},
-               {"blocks_prefix_cache", dump.blocks_prefix_cache()},
-               {"blocks_reclaimable", dump.blocks_reclaimable()},
-               {"swapped_blocks", dump.swapped_blocks()},
-               {"owners", Json::array()},
-               {"runs", Json::array()}};
+OrderedJson KvDumpToJson(const v1::KvDump& dump) {
+  OrderedJson json = {{"worker", dump.worker_id()},
+                      {"role", dump.role()},
+                      {"taken_unix_us", dump.taken_unix_us()},
+                      {"step", dump.step()},
+                      {"block_tokens", dump.block_tokens()},
+                      {"block_bytes", dump.block_bytes()},
+                      {"blocks_total", dump.blocks_total()},
+                      {"blocks_free", dump.blocks_free()},
+                      {"blocks_requests", dump.blocks_requests()},
+                      {"blocks_transfers", dump.blocks_transfers()},
+                      {"blocks_prefix_cache", dump.blocks_prefix_cache()},
+                      {"blocks_reclaimable", dump.blocks_reclaimable()},
+                      {"swapped_blocks", dump.swapped_blocks()},
+                      {"owners", OrderedJson::array()},
+                      {"runs", OrderedJson::array()}};
   for (const v1::KvOwner& owner : dump.owners()) {
     json["owners"].push_back({{"request_id", owner.request_id()},
                               {"tenant", owner.tenant()},

@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct TypeSum {
   uint64_t tensors = 0, values = 0, bytes = 0;
@@ -69,13 +69,13 @@ const char* RopeName(checkpoint::RopeStyle style) {
   return style == checkpoint::RopeStyle::kAdjacentPairs ? "adjacent pairs" : "halves";
 }
 
-Json TensorsToJson(const ModelReport& report, bool all) {
-  Json json = {{"count", report.tensors.size()}, {"types", Json::object()}};
+OrderedJson TensorsToJson(const ModelReport& report, bool all) {
+  OrderedJson json = {{"count", report.tensors.size()}, {"types", OrderedJson::object()}};
   for (const auto& [type, sum] : SumByType(report)) {
     json["types"][type] = {{"tensors", sum.tensors}, {"values", sum.values}, {"bytes", sum.bytes}};
   }
   if (!all) return json;
-  json["list"] = Json::array();
+  json["list"] = OrderedJson::array();
   for (const ModelReport::Tensor& tensor : report.tensors) {
     json["list"].push_back({{"name", tensor.name},
                             {"type", tensor.type},
@@ -88,7 +88,7 @@ Json TensorsToJson(const ModelReport& report, bool all) {
 // 1e-05f as 1e-05, not as the double nearest to it.
 double ShortestDouble(float value) { return std::stod(absl::StrFormat("%g", value)); }
 
-Json ConfigToJson(const checkpoint::ModelConfig& config) {
+OrderedJson ConfigToJson(const checkpoint::ModelConfig& config) {
   return {{"layers", config.layers},
           {"hidden", config.hidden},
           {"heads", config.heads},
@@ -186,25 +186,25 @@ std::string ReportToText(const ModelReport& report, bool all) {
 }
 
 std::string ReportToJson(const ModelReport& report, bool all) {
-  Json json = {{"name", report.config.name},
-               {"architecture", report.config.architecture},
-               {"format", report.format},
-               {"file_bytes", report.file_bytes},
-               {"parameters", report.parameters},
-               {"config", ConfigToJson(report.config)},
-               {"tensors", TensorsToJson(report, all)},
-               {"tokenizer", nullptr},
-               {"prompt_format", report.prompt_format},
-               {"default_system", report.default_system},
-               {"fingerprint", report.fingerprint},
-               {"problems", report.problems}};
+  OrderedJson json = {{"name", report.config.name},
+                      {"architecture", report.config.architecture},
+                      {"format", report.format},
+                      {"file_bytes", report.file_bytes},
+                      {"parameters", report.parameters},
+                      {"config", ConfigToJson(report.config)},
+                      {"tensors", TensorsToJson(report, all)},
+                      {"tokenizer", nullptr},
+                      {"prompt_format", report.prompt_format},
+                      {"default_system", report.default_system},
+                      {"fingerprint", report.fingerprint},
+                      {"problems", report.problems}};
   if (report.tokenizer.present) {
     json["tokenizer"] = {{"kind", report.tokenizer.kind},
                          {"size", report.tokenizer.size},
                          {"prefix", report.tokenizer.prefix},
                          {"end_tokens", report.tokenizer.end_tokens}};
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace baton::cli

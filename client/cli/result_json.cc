@@ -12,7 +12,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Milliseconds with three decimals: more are noise.
 double Rounded(double ms) { return std::round(ms * 1000) / 1000; }
@@ -23,55 +23,56 @@ double TokensPerStep(const Result& result) {
   return steps == 0 ? 0 : static_cast<double>(result.completion_tokens) / steps;
 }
 
-Json GapsToJson(const std::vector<double>& gaps) {
+OrderedJson GapsToJson(const std::vector<double>& gaps) {
   return {{"p50", Rounded(Quantile(gaps, 0.5))},
           {"p99", Rounded(Quantile(gaps, 0.99))},
           {"max", Rounded(Quantile(gaps, 1))}};
 }
 
-Json TimingToJson(const Result::Timing& timing) {
+OrderedJson TimingToJson(const Result::Timing& timing) {
   return {{"queue", Rounded(timing.queue)},       {"prefill", Rounded(timing.prefill)},
           {"transfer", Rounded(timing.transfer)}, {"first_token", Rounded(timing.first_token)},
           {"decode", Rounded(timing.decode)},     {"total", Rounded(timing.total)}};
 }
 
 // A part of a character has no text of its own: then its bytes are given too.
-void AddText(const std::string& bytes, Json* json) {
+void AddText(const std::string& bytes, OrderedJson* json) {
   (*json)["text"] = ReplaceInvalidUtf8(bytes);
   if (IsValidUtf8(bytes)) return;
-  Json& list = (*json)["bytes"] = Json::array();
+  OrderedJson& list = (*json)["bytes"] = OrderedJson::array();
   for (const char byte : bytes) list.push_back(static_cast<uint8_t>(byte));
 }
 
 // `list` may hold an entry for a token that nothing predicts.
-Json LogprobsToJson(const std::vector<TokenLogprobs>& logprobs, Json list = Json::array()) {
+OrderedJson LogprobsToJson(const std::vector<TokenLogprobs>& logprobs,
+                           OrderedJson list = OrderedJson::array()) {
   for (const TokenLogprobs& token : logprobs) {
-    Json top = Json::array();
+    OrderedJson top = OrderedJson::array();
     for (size_t i = 0; i < token.top.size(); ++i) {
-      Json& one = top.emplace_back(
-          Json{{"token_id", token.top[i].first}, {"logprob", token.top[i].second}});
+      OrderedJson& one = top.emplace_back(
+          OrderedJson{{"token_id", token.top[i].first}, {"logprob", token.top[i].second}});
       if (i < token.top_bytes.size()) AddText(token.top_bytes[i], &one);
     }
-    Json& entry = list.emplace_back(Json{{"logprob", token.logprob}});
+    OrderedJson& entry = list.emplace_back(OrderedJson{{"logprob", token.logprob}});
     AddText(token.bytes, &entry);
     entry["top"] = std::move(top);
   }
   return list;
 }
 
-void AddMatched(const std::string& stop, const std::vector<uint32_t>& ids, Json* json) {
+void AddMatched(const std::string& stop, const std::vector<uint32_t>& ids, OrderedJson* json) {
   if (!stop.empty()) (*json)["matched_stop"] = stop;
   if (!ids.empty()) (*json)["matched_token_ids"] = ids;
 }
 
-Json ChoicesToJson(const std::vector<Choice>& choices) {
-  Json list = Json::array();
+OrderedJson ChoicesToJson(const std::vector<Choice>& choices) {
+  OrderedJson list = OrderedJson::array();
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
-    Json& json = list.emplace_back(Json{{"index", i},
-                                        {"token_ids", choice.token_ids},
-                                        {"text", choice.text},
-                                        {"finish_reason", choice.finish_reason}});
+    OrderedJson& json = list.emplace_back(OrderedJson{{"index", i},
+                                                      {"token_ids", choice.token_ids},
+                                                      {"text", choice.text},
+                                                      {"finish_reason", choice.finish_reason}});
     AddMatched(choice.matched_stop, choice.matched_token_ids, &json);
     if (choice.score) json["score"] = *choice.score;
     if (!choice.logprobs.empty()) json["logprobs"] = LogprobsToJson(choice.logprobs);
@@ -79,14 +80,14 @@ Json ChoicesToJson(const std::vector<Choice>& choices) {
   return list;
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string Dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
 
 std::string ErrorToJson(const Status& status) {
-  Json error = {{"code", StatusCodeName(status.code)}, {"message", status.message}};
+  OrderedJson error = {{"code", StatusCodeName(status.code)}, {"message", status.message}};
   if (!status.field.empty()) error["field"] = status.field;
   if (status.retry_after) error["retry_after_ms"] = status.retry_after->count();
   return Dump({{"error", std::move(error)}});
@@ -94,34 +95,34 @@ std::string ErrorToJson(const Status& status) {
 
 std::string ResultToJson(const Result& result) {
   if (!result.status.ok()) return ErrorToJson(result.status);
-  Json json = {{"token_ids", result.token_ids},
-               {"text", result.text},
-               {"finish_reason", result.finish_reason},
-               {"usage",
-                {{"prompt_tokens", result.prompt_tokens},
-                 {"cached_prompt_tokens", result.cached_prompt_tokens},
-                 {"completion_tokens", result.completion_tokens}}},
-               {"timing_ms", TimingToJson(result.timing)},
-               {"itl_ms", GapsToJson(result.token_gaps_ms)},
-               {"path",
-                {{"prefill_worker", result.prefill_worker},
-                 {"decode_worker", result.decode_worker},
-                 {"transport", result.transport},
-                 {"handoff_bytes", result.handoff_bytes},
-                 {"handoff_cached_tokens", result.handoff_cached_tokens},
-                 {"reason", result.path_reason},
-                 {"predicted_split_ms", Rounded(result.predicted_split)},
-                 {"predicted_local_ms", Rounded(result.predicted_local)}}},
-               {"scheduling",
-                {{"preemptions", result.scheduling.preemptions},
-                 {"recomputed_tokens", result.scheduling.recomputed_tokens},
-                 {"swapped_bytes", result.scheduling.swapped_bytes},
-                 {"preempted_ms", Rounded(result.scheduling.preempted)}}},
-               {"speculation",
-                {{"steps", result.speculation.steps},
-                 {"drafted_tokens", result.speculation.drafted_tokens},
-                 {"accepted_tokens", result.speculation.accepted_tokens},
-                 {"tokens_per_step", Rounded(TokensPerStep(result))}}}};
+  OrderedJson json = {{"token_ids", result.token_ids},
+                      {"text", result.text},
+                      {"finish_reason", result.finish_reason},
+                      {"usage",
+                       {{"prompt_tokens", result.prompt_tokens},
+                        {"cached_prompt_tokens", result.cached_prompt_tokens},
+                        {"completion_tokens", result.completion_tokens}}},
+                      {"timing_ms", TimingToJson(result.timing)},
+                      {"itl_ms", GapsToJson(result.token_gaps_ms)},
+                      {"path",
+                       {{"prefill_worker", result.prefill_worker},
+                        {"decode_worker", result.decode_worker},
+                        {"transport", result.transport},
+                        {"handoff_bytes", result.handoff_bytes},
+                        {"handoff_cached_tokens", result.handoff_cached_tokens},
+                        {"reason", result.path_reason},
+                        {"predicted_split_ms", Rounded(result.predicted_split)},
+                        {"predicted_local_ms", Rounded(result.predicted_local)}}},
+                      {"scheduling",
+                       {{"preemptions", result.scheduling.preemptions},
+                        {"recomputed_tokens", result.scheduling.recomputed_tokens},
+                        {"swapped_bytes", result.scheduling.swapped_bytes},
+                        {"preempted_ms", Rounded(result.scheduling.preempted)}}},
+                      {"speculation",
+                       {{"steps", result.speculation.steps},
+                        {"drafted_tokens", result.speculation.drafted_tokens},
+                        {"accepted_tokens", result.speculation.accepted_tokens},
+                        {"tokens_per_step", Rounded(TokensPerStep(result))}}}};
   AddMatched(result.matched_stop, result.matched_token_ids, &json);
   const auto& choices = result.choices;
   if (choices.size() > 1 || (!choices.empty() && choices.front().score)) {
@@ -129,7 +130,7 @@ std::string ResultToJson(const Result& result) {
   }
   if (!result.logprobs.empty()) json["logprobs"] = LogprobsToJson(result.logprobs);
   if (!result.prompt_logprobs.empty()) {
-    json["prompt_logprobs"] = LogprobsToJson(result.prompt_logprobs, Json::array({nullptr}));
+    json["prompt_logprobs"] = LogprobsToJson(result.prompt_logprobs, OrderedJson::array({nullptr}));
   }
   return Dump(json);
 }

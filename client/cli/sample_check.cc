@@ -24,7 +24,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using sampling::StepDistribution;
 
 class SampleCheckCommand final : public Command {
@@ -128,15 +128,17 @@ class SampleCheckCommand final : public Command {
 
   void Print(const std::vector<StepDistribution>& steps, TokenId drawn,
              const tokenizer::Tokenizer* tokenizer) const {
-    Json json = {{"steps", Json::array()}, {"drawn", drawn}, {"text", TextOf(drawn, tokenizer)}};
+    OrderedJson json = {
+        {"steps", OrderedJson::array()}, {"drawn", drawn}, {"text", TextOf(drawn, tokenizer)}};
     for (const StepDistribution& step : steps) {
-      Json top = Json::array();
+      OrderedJson top = OrderedJson::array();
       if (!json_) std::cout << absl::StreamFormat("%s: %u tokens\n", step.step, step.kept);
       for (const auto& [id, probability] : step.top) {
         const std::string text = TextOf(id, tokenizer);
         top.push_back({{"token_id", id}, {"text", text}, {"probability", probability}});
         if (!json_) {
-          std::cout << absl::StreamFormat("  %8u  %9.6f  %s\n", id, probability, Json(text).dump());
+          std::cout << absl::StreamFormat("  %8u  %9.6f  %s\n", id, probability,
+                                          OrderedJson(text).dump());
         }
       }
       json["steps"].push_back({{"step", step.step}, {"kept", step.kept}, {"top", std::move(top)}});
@@ -145,7 +147,7 @@ class SampleCheckCommand final : public Command {
       std::cout << json.dump() << std::endl;
     } else {
       std::cout << absl::StreamFormat("drawn with seed %u: %u  %s\n", params_.seed, drawn,
-                                      Json(TextOf(drawn, tokenizer)).dump());
+                                      OrderedJson(TextOf(drawn, tokenizer)).dump());
     }
   }
 

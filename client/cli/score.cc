@@ -20,7 +20,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 class ScoreCommand final : public Command {
  public:
@@ -91,13 +91,13 @@ class ScoreCommand final : public Command {
       return;
     }
     // Nothing predicts the first token.
-    Json logprobs = Json::array({nullptr});
+    OrderedJson logprobs = OrderedJson::array({nullptr});
     for (double logprob : score.logprobs) logprobs.push_back(logprob);
-    std::cout << Json{{"tokens", tokens.size()},
-                      {"logprob", score.total},
-                      {"perplexity", score.perplexity},
-                      {"token_ids", tokens},
-                      {"token_logprobs", std::move(logprobs)}}
+    std::cout << OrderedJson{{"tokens", tokens.size()},
+                             {"logprob", score.total},
+                             {"perplexity", score.perplexity},
+                             {"token_ids", tokens},
+                             {"token_logprobs", std::move(logprobs)}}
                      .dump()
               << std::endl;
   }
@@ -128,10 +128,10 @@ class ScoreCommand final : public Command {
   }
 
   void PrintReport(const DivergenceReport& report) const {
-    Json json = {{"positions", report.later.positions},
-                 {"mean_kl", report.later.mean_kl},
-                 {"p99_kl", report.later.p99_kl},
-                 {"same_top", report.later.same_top}};
+    OrderedJson json = {{"positions", report.later.positions},
+                        {"mean_kl", report.later.mean_kl},
+                        {"p99_kl", report.later.p99_kl},
+                        {"same_top", report.later.same_top}};
     if (position0_) json["mean_kl_position0"] = report.first.mean_kl;
     std::cout << json.dump() << std::endl;
   }

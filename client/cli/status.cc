@@ -23,9 +23,9 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json WorkerToJson(const WorkerStatus& worker) {
+OrderedJson WorkerToJson(const WorkerStatus& worker) {
   return {{"id", worker.id},
           {"role", worker.role},
           {"model", worker.model},
@@ -65,12 +65,13 @@ Json WorkerToJson(const WorkerStatus& worker) {
           {"handoff_bytes", worker.handoff_bytes}};
 }
 
-Json ClusterToJson(const ClusterStatus& cluster, const std::vector<ModelDescription>& models) {
-  Json json = {{"version", cluster.version},
-               {"queued_requests", cluster.queued_requests},
-               {"running_requests", cluster.running_requests},
-               {"models", Json::array()},
-               {"workers", Json::array()}};
+OrderedJson ClusterToJson(const ClusterStatus& cluster,
+                          const std::vector<ModelDescription>& models) {
+  OrderedJson json = {{"version", cluster.version},
+                      {"queued_requests", cluster.queued_requests},
+                      {"running_requests", cluster.running_requests},
+                      {"models", OrderedJson::array()},
+                      {"workers", OrderedJson::array()}};
   for (const ModelDescription& model : models) {
     json["models"].push_back({{"name", model.name},
                               {"architecture", model.architecture},
@@ -139,7 +140,7 @@ class StatusCommand final : public Command {
     if (watch_) return UsageError("--kv-dump and --watch cannot be given together");
     const auto [listed, addresses] = AdminAddresses();
     if (!listed.ok()) return Refuse(listed);
-    Json all = Json::array();
+    OrderedJson all = OrderedJson::array();
     for (const std::string& address : addresses) {
       v1::KvDump dump;
       if (const Status status = FetchKvDump(router_.options(), address, &dump); !status.ok()) {

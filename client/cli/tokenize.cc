@@ -19,7 +19,7 @@
 namespace baton::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Tokens {
   std::vector<uint32_t> ids;
@@ -96,16 +96,16 @@ class TokenizeCommand final : public Command {
 
   void Print(const Tokens& tokens) const {
     if (json_) {
-      Json json = {{"count", tokens.ids.size()}, {"token_ids", tokens.ids}};
+      OrderedJson json = {{"count", tokens.ids.size()}, {"token_ids", tokens.ids}};
       if (pieces_) json["pieces"] = tokens.pieces;
-      std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+      std::cout << json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
     } else if (pieces_) {
       std::vector<std::vector<std::string>> rows;
       for (size_t i = 0; i < tokens.ids.size(); ++i) {
         // As a JSON string: blanks and control characters show.
-        rows.push_back(
-            {absl::StrCat(i), absl::StrCat(tokens.ids[i]),
-             Json(tokens.pieces[i]).dump(-1, ' ', false, Json::error_handler_t::replace)});
+        rows.push_back({absl::StrCat(i), absl::StrCat(tokens.ids[i]),
+                        OrderedJson(tokens.pieces[i])
+                            .dump(-1, ' ', false, OrderedJson::error_handler_t::replace)});
       }
       std::cout << FormatTable({"POSITION", "ID", "PIECE"}, rows) << std::flush;
     } else {

@@ -7,10 +7,10 @@
 namespace baton::checkpoint {
 namespace {
 
-constexpr std::string_view kArchitecture = "chatglm";
+constexpr std::string_view kChatGlm = "chatglm";
 
 // Fields of config.json with the one value that this block can compute.
-absl::Status CheckFixedFields(const JsonFields& fields) {
+absl::Status CheckChatGlmFields(const JsonFields& fields) {
   constexpr struct {
     const char* field;
     bool value;
@@ -39,7 +39,7 @@ absl::Status CheckFixedFields(const JsonFields& fields) {
 
 // ChatGLM3 and GLM-4 multiply the base by rope_ratio. ChatGLM2's 32k sibling
 // has a field of the same name that stretches positions instead.
-absl::StatusOr<double> RopeBase(const JsonFields& fields) {
+absl::StatusOr<double> ChatGlmRopeBase(const JsonFields& fields) {
   BATON_ASSIGN_OR_RETURN(const double ratio, fields.Number("rope_ratio", 1.0));
   BATON_ASSIGN_OR_RETURN(const std::string origin, fields.String("_name_or_path", ""));
   if (ratio != 1.0 && origin.find("chatglm2") != std::string::npos) {
@@ -50,11 +50,11 @@ absl::StatusOr<double> RopeBase(const JsonFields& fields) {
   return 10'000.0 * ratio;
 }
 
-absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
+absl::StatusOr<ModelConfig> ParseChatGlmHf(const JsonFields& fields) {
   using Limits = ConfigLimits;
-  BATON_RETURN_IF_ERROR(CheckFixedFields(fields));
+  BATON_RETURN_IF_ERROR(CheckChatGlmFields(fields));
   ModelConfig config;
-  config.architecture = kArchitecture;
+  config.architecture = kChatGlm;
   BATON_ASSIGN_OR_RETURN(config.layers, fields.Uint("num_layers", 1, Limits::kLayers));
   BATON_ASSIGN_OR_RETURN(config.hidden, fields.Uint("hidden_size", 1, Limits::kHidden));
   BATON_ASSIGN_OR_RETURN(config.heads, fields.Uint("num_attention_heads", 1, Limits::kHeads));
@@ -71,7 +71,7 @@ absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
   BATON_ASSIGN_OR_RETURN(config.context, fields.Uint("seq_length", 1, Limits::kContext));
   config.rotary_dims = config.head_dim / 2;
   config.rope_style = RopeStyle::kAdjacentPairs;
-  BATON_ASSIGN_OR_RETURN(config.rope_base, RopeBase(fields));
+  BATON_ASSIGN_OR_RETURN(config.rope_base, ChatGlmRopeBase(fields));
   BATON_ASSIGN_OR_RETURN(const double epsilon, fields.Number("layernorm_epsilon", 1e-5));
   config.norm_epsilon = static_cast<float>(epsilon);
   BATON_ASSIGN_OR_RETURN(config.qkv_bias, fields.Bool("add_qkv_bias", false));
@@ -81,8 +81,8 @@ absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
   return config;
 }
 
-absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
-  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kArchitecture));
+absl::StatusOr<ModelConfig> ParseChatGlmGguf(const GgufMetadata& metadata) {
+  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kChatGlm));
   BATON_ASSIGN_OR_RETURN(config.rotary_dims, metadata.Uint("chatglm.rope.dimension_count", 1,
                                                            config.head_dim, config.head_dim / 2));
   return config;
@@ -102,7 +102,7 @@ TensorNames FusedGgufNames() {
 
 const Family& ChatGlmFamily() {
   static const Family* const family =
-      new Family{.architecture = kArchitecture,
+      new Family{.architecture = kChatGlm,
                  .hf_model_type = "chatglm",
                  .hf_names = {.embedding = "transformer.embedding.word_embeddings",
                               .final_norm = "transformer.encoder.final_layernorm",
@@ -121,8 +121,8 @@ const Family& ChatGlmFamily() {
                               .down = "mlp.dense_4h_to_h",
                               .ignored = {"rotary_pos_emb.inv_freq"}},
                  .gguf_names = FusedGgufNames(),
-                 .parse_hf = ParseHf,
-                 .parse_gguf = ParseGguf};
+                 .parse_hf = ParseChatGlmHf,
+                 .parse_gguf = ParseChatGlmGguf};
   return *family;
 }
 

@@ -7,9 +7,9 @@
 namespace baton::checkpoint {
 namespace {
 
-constexpr std::string_view kArchitecture = "llama";
+constexpr std::string_view kLlama = "llama";
 
-absl::Status CheckFixedFields(const JsonFields& fields) {
+absl::Status CheckLlamaFields(const JsonFields& fields) {
   const auto unsupported = [&](std::string_view what) {
     return absl::UnimplementedError(
         absl::StrCat(std::string(fields.source()), ": ", std::string(what), " is not supported"));
@@ -26,7 +26,7 @@ absl::Status CheckFixedFields(const JsonFields& fields) {
 
 // The base stands in the object "rope_parameters" since transformers 5, and
 // beside the other fields before.
-absl::StatusOr<double> RopeBase(const JsonFields& fields) {
+absl::StatusOr<double> LlamaRopeBase(const JsonFields& fields) {
   constexpr const char* kObject = "rope_parameters";
   if (!fields.Has(kObject)) return fields.Number("rope_theta", 10'000.0);
   const Json& object = fields.object().at(kObject);
@@ -43,12 +43,12 @@ absl::StatusOr<double> RopeBase(const JsonFields& fields) {
   return parameters.Number("rope_theta", 10'000.0);
 }
 
-absl::StatusOr<ModelConfig> ParseHf(const JsonFields& fields) {
-  return LlamaLikeHfConfig(fields, kArchitecture);
+absl::StatusOr<ModelConfig> ParseLlamaHf(const JsonFields& fields) {
+  return LlamaLikeHfConfig(fields, kLlama);
 }
 
-absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
-  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kArchitecture));
+absl::StatusOr<ModelConfig> ParseLlamaGguf(const GgufMetadata& metadata) {
+  BATON_ASSIGN_OR_RETURN(ModelConfig config, CommonGgufConfig(metadata, kLlama));
   BATON_ASSIGN_OR_RETURN(config.rotary_dims, metadata.Uint("llama.rope.dimension_count", 1,
                                                            config.head_dim, config.head_dim));
   return config;
@@ -59,7 +59,7 @@ absl::StatusOr<ModelConfig> ParseGguf(const GgufMetadata& metadata) {
 absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
                                               std::string_view architecture) {
   using Limits = ConfigLimits;
-  BATON_RETURN_IF_ERROR(CheckFixedFields(fields));
+  BATON_RETURN_IF_ERROR(CheckLlamaFields(fields));
   ModelConfig config;
   config.architecture = architecture;
   BATON_ASSIGN_OR_RETURN(config.layers, fields.Uint("num_hidden_layers", 1, Limits::kLayers));
@@ -75,7 +75,7 @@ absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
                          fields.Uint("max_position_embeddings", 1, Limits::kContext));
   config.rotary_dims = config.head_dim;
   config.rope_style = RopeStyle::kHalves;
-  BATON_ASSIGN_OR_RETURN(config.rope_base, RopeBase(fields));
+  BATON_ASSIGN_OR_RETURN(config.rope_base, LlamaRopeBase(fields));
   BATON_ASSIGN_OR_RETURN(const double epsilon, fields.Number("rms_norm_eps", 1e-6));
   config.norm_epsilon = static_cast<float>(epsilon);
   BATON_ASSIGN_OR_RETURN(config.tied_head, fields.Bool("tie_word_embeddings", false));
@@ -85,7 +85,7 @@ absl::StatusOr<ModelConfig> LlamaLikeHfConfig(const JsonFields& fields,
 
 const Family& LlamaFamily() {
   static const Family* const family =
-      new Family{.architecture = kArchitecture,
+      new Family{.architecture = kLlama,
                  .hf_model_type = "llama",
                  .hf_names = {.embedding = "model.embed_tokens",
                               .final_norm = "model.norm",
@@ -104,8 +104,8 @@ const Family& LlamaFamily() {
                               .down = "mlp.down_proj",
                               .ignored = {"rotary_emb.inv_freq"}},
                  .gguf_names = GgufNames(),
-                 .parse_hf = ParseHf,
-                 .parse_gguf = ParseGguf};
+                 .parse_hf = ParseLlamaHf,
+                 .parse_gguf = ParseLlamaGguf};
   return *family;
 }
 

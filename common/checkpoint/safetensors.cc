@@ -37,13 +37,13 @@ const Dtype* FindDtype(std::string_view name) {
   return nullptr;
 }
 
-struct Entry {
+struct HeaderEntry {
   TensorView tensor;
   uint64_t begin = 0, end = 0;  // in the data section
 };
 
 // Reads one entry of the header; the error says what is wrong with it.
-absl::StatusOr<Entry> ReadEntry(const std::string& name, const Json& json) {
+absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json) {
   const auto error = [&](std::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", std::string(what)));
   };
@@ -60,7 +60,7 @@ absl::StatusOr<Entry> ReadEntry(const std::string& name, const Json& json) {
   const Dtype* dtype = FindDtype(dtype_name);
   if (dtype == nullptr) return error(absl::StrCat("unknown dtype \"", dtype_name, "\""));
 
-  Entry entry;
+  HeaderEntry entry;
   entry.tensor.name = name;
   entry.tensor.type = dtype->type;
   entry.tensor.type_name = dtype_name;
@@ -109,7 +109,7 @@ absl::StatusOr<std::vector<TensorView>> ReadHeader(const File& file) {
                          ParseJsonObject(file.text().substr(kLengthBytes, header_bytes), "header"));
   const auto data = file.bytes.subspan(kLengthBytes + header_bytes);
 
-  std::vector<Entry> entries;
+  std::vector<HeaderEntry> entries;
   for (const auto& [name, json] : header.items()) {
     if (name == "__metadata__") {
       BATON_RETURN_IF_ERROR(CheckMetadata(json));
@@ -117,13 +117,13 @@ absl::StatusOr<std::vector<TensorView>> ReadHeader(const File& file) {
     }
     BATON_ASSIGN_OR_RETURN(entries.emplace_back(), ReadEntry(name, json));
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
 
   std::vector<TensorView> tensors;
   uint64_t end = 0;
-  for (Entry& entry : entries) {
+  for (HeaderEntry& entry : entries) {
     if (entry.begin != end || entry.end > data.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor \"", entry.tensor.name, "\": data [", entry.begin, ", ", entry.end,

@@ -10,7 +10,7 @@
 namespace baton::grammar {
 namespace {
 
-uint32_t Plus(uint64_t a, uint64_t b) {
+uint32_t CappedSum(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>(std::min<uint64_t>(a + b, kUnreachable - 1));
 }
 
@@ -159,10 +159,10 @@ uint32_t Automaton::Push(const Frame& frame) {
   if (frame.loop) {
     const Loop& loop = program_.loops[frame.site];
     const uint64_t turns = loop.min > frame.count + 1 ? loop.min - frame.count - 1 : 0;
-    info.least_bytes =
-        Plus(Plus(turns * program_.least_bytes[loop.body], below), program_.least_bytes[loop.next]);
+    info.least_bytes = CappedSum(CappedSum(turns * program_.least_bytes[loop.body], below),
+                                 program_.least_bytes[loop.next]);
   } else {
-    info.least_bytes = Plus(program_.least_bytes[frame.site], below);
+    info.least_bytes = CappedSum(program_.least_bytes[frame.site], below);
   }
   frames_.push_back(frame);
   frame_infos_.push_back(info);
@@ -184,7 +184,7 @@ std::vector<uint8_t> Automaton::FirstBytes(StateId state) const {
 }
 
 uint32_t Automaton::LeastBytes(const Place& place) const {
-  return Plus(program_.least_bytes[place.node], frame_infos_[place.stack].least_bytes);
+  return CappedSum(program_.least_bytes[place.node], frame_infos_[place.stack].least_bytes);
 }
 
 StateId Automaton::Representative(StateId state, uint32_t horizon) {

@@ -9,7 +9,7 @@
 namespace baton::grammar {
 namespace {
 
-constexpr uint32_t kMostDigits = 16;
+constexpr uint32_t kMostNumberDigits = 16;
 
 CharSet NeedEscape() { return CharSet::Of({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}); }
 
@@ -195,16 +195,17 @@ ExprPtr JsonInteger() {
   static const ExprPtr integer = Sequence(
       {Optional(Text("-")),
        Choice({Text("0"),
-               Sequence({Digits('1', '9'), Repeat(Digits('0', '9'), 0, kMostDigits - 1)})})});
+               Sequence({Digits('1', '9'), Repeat(Digits('0', '9'), 0, kMostNumberDigits - 1)})})});
   return integer;
 }
 
 ExprPtr JsonNumber() {
-  static const ExprPtr number = Sequence(
-      {JsonInteger(), Optional(Sequence({Text("."), Repeat(Digits('0', '9'), 1, kMostDigits)})),
-       Optional(Sequence({Class(CharSet::Of({{'E', 'E'}, {'e', 'e'}})),
-                          Optional(Class(CharSet::Of({{'+', '+'}, {'-', '-'}}))),
-                          Repeat(Digits('0', '9'), 1, 2)}))});
+  static const ExprPtr number =
+      Sequence({JsonInteger(),
+                Optional(Sequence({Text("."), Repeat(Digits('0', '9'), 1, kMostNumberDigits)})),
+                Optional(Sequence({Class(CharSet::Of({{'E', 'E'}, {'e', 'e'}})),
+                                   Optional(Class(CharSet::Of({{'+', '+'}, {'-', '-'}}))),
+                                   Repeat(Digits('0', '9'), 1, 2)}))});
   return number;
 }
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostInteger = 9999999999999999;  // 16 digits
 constexpr double kMostNumber = 999999999;
 constexpr size_t kFractionDigits = 6;
-constexpr size_t kMostDigits = 15;
+constexpr size_t kMostBoundDigits = 15;
 
 ExprPtr Digit(char first = '0', char last = '9') {
   if (first > last) return Nothing();
@@ -203,9 +203,9 @@ absl::StatusOr<ExprPtr> NumbersIn(const NumberRange& range) {
   const size_t fraction =
       std::max({kFractionDigits, low_digits.fraction.size(), high_digits.fraction.size()});
   const size_t before = absl::StrCat(std::max(low_digits.integer, high_digits.integer)).size();
-  if (fraction + before > kMostDigits) {
+  if (fraction + before > kMostBoundDigits) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a bound has too many digits; ", kMostDigits, " can be kept apart"));
+        absl::StrCat("a bound has too many digits; ", kMostBoundDigits, " can be kept apart"));
   }
   const Decimal zero;
   std::vector<ExprPtr> choices;

@@ -14,8 +14,8 @@
 namespace baton::grammar {
 namespace {
 
-constexpr int kMostDepth = 128;  // schemas inside of one another, through references as well
-constexpr int kMostWork = 5000;  // schemas looked at
+constexpr int kMostNesting = 128;  // schemas inside of one another, through references as well
+constexpr int kMostWork = 5000;    // schemas looked at
 constexpr size_t kMostRules = 1024;
 
 bool Combines(const JsonValue& schema, std::string_view without) {
@@ -49,8 +49,8 @@ SchemaCompiler::Result SchemaCompiler::CompileSchema(const JsonValue& schema,
                                                      const std::string& pointer) {
   if (schema.is_boolean()) return schema.boolean ? AnyValue() : Nothing();
   if (!schema.is_object()) return SchemaError("neither an object nor a boolean", pointer);
-  if (depth_ >= kMostDepth) {
-    return SchemaError(absl::StrCat("schemas nested deeper than ", kMostDepth), pointer);
+  if (depth_ >= kMostNesting) {
+    return SchemaError(absl::StrCat("schemas nested deeper than ", kMostNesting), pointer);
   }
   if (++work_ > kMostWork) {
     return absl::ResourceExhaustedError(
@@ -161,7 +161,7 @@ SchemaCompiler::Result SchemaCompiler::CompileAllOf(const JsonValue& schema,
   for (size_t i = 0; i < all.items.size(); ++i) {
     const std::string part_pointer = PointerTo(PointerTo(pointer, "allOf"), i);
     const JsonValue* part = &all.items[i];
-    for (int followed = 0; followed < kMostDepth; ++followed) {
+    for (int followed = 0; followed < kMostNesting; ++followed) {
       const JsonValue* reference = part->Find("$ref");
       if (reference == nullptr || Combines(*part, "$ref") || !reference->is_string()) break;
       BATON_ASSIGN_OR_RETURN(part, Resolve(reference->text, part_pointer));

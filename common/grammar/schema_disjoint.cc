@@ -7,7 +7,7 @@
 namespace baton::grammar {
 namespace {
 
-constexpr int kMostDepth = 8;
+constexpr int kMostProofDepth = 8;
 
 // The values of enum or const; null: it is neither.
 std::vector<const JsonValue*> ValuesOf(const JsonValue& schema, bool* listed) {
@@ -59,7 +59,7 @@ const JsonValue* PropertyOf(const JsonValue& schema, std::string_view name) {
 
 const JsonValue& SchemaCompiler::Followed(const JsonValue& schema) const {
   const JsonValue* at = &schema;
-  for (int i = 0; i < kMostDepth; ++i) {
+  for (int i = 0; i < kMostProofDepth; ++i) {
     const JsonValue* reference = at->Find("$ref");
     if (reference == nullptr || !reference->is_string() || at->members.size() > 1) break;
     const auto target = Resolve(reference->text, "#");
@@ -70,7 +70,7 @@ const JsonValue& SchemaCompiler::Followed(const JsonValue& schema) const {
 }
 
 bool SchemaCompiler::Disjoint(const JsonValue& first, const JsonValue& second, int depth) const {
-  if (depth > kMostDepth) return false;
+  if (depth > kMostProofDepth) return false;
   const JsonValue &a = Followed(first), &b = Followed(second);
   if (!a.is_object() || !b.is_object()) return false;
   bool a_listed = false, b_listed = false;

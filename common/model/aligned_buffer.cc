@@ -9,13 +9,12 @@
 namespace baton::model {
 namespace {
 
-constexpr size_t kLine = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
 AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kLine;
+  const size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
   if (data_ == nullptr) throw std::bad_alloc();

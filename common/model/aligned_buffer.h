@@ -8,6 +8,9 @@
 
 namespace baton::model {
 
+inline constexpr size_t kCacheLine = 64;  // bytes
+inline constexpr size_t kCacheLineFloats = kCacheLine / sizeof(float);
+
 // Uninitialized memory, aligned to 64 bytes, or to 2 MiB with huge pages asked
 // for when it is that large. Movable; empty when default-constructed.
 class AlignedBuffer final {

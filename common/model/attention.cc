@@ -18,7 +18,6 @@ using kernels::kSegmentTokens;
 
 static_assert(kBlockTokens == kv::kBlockTokens);
 constexpr uint32_t kMaxRows = 4 * kAttentionRows;
-constexpr uint32_t kLineFloats = 16;  // of a cache line
 
 }  // namespace
 
@@ -82,7 +81,7 @@ void Attention::LoadQueries(const Step& step, const AttentionItem& item, Scratch
   // All at once, and to be written: another core may have them.
   for (uint32_t r = 0; r < item.rows; ++r) {
     const float* query = QueryRow(step, item, r, q);
-    for (uint32_t d = 0; d < config_.head_dim; d += kLineFloats) FetchToWrite(query + d);
+    for (uint32_t d = 0; d < config_.head_dim; d += kCacheLineFloats) FetchToWrite(query + d);
   }
   const auto scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
   for (uint32_t r = 0; r < item.rows; ++r) {

@@ -47,9 +47,9 @@ absl::Status CheckMemory(const checkpoint::ModelConfig& config, const ComputePla
       plan.precision == kernels::Precision::kExact ? ", or precision fast" : ""));
 }
 
-ModelInfo Describe(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config,
-                   const ComputePlan& plan, const checkpoint::ModelWeights& weights,
-                   WeightChoice choice, uint64_t weight_bytes, uint32_t threads) {
+ModelInfo InfoOf(const checkpoint::Checkpoint& checkpoint, const checkpoint::ModelConfig& config,
+                 const ComputePlan& plan, const checkpoint::ModelWeights& weights,
+                 WeightChoice choice, uint64_t weight_bytes, uint32_t threads) {
   const std::string chosen = choice == WeightChoice::kStored
                                  ? ""
                                  : absl::StrCat(" ", std::string(WeightChoiceName(choice)));
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& c
   PackedModel packed =
       PackModel(checkpoint, weights, *plan.backend, plan.precision, options.cache, *pool);
   ModelInfo info =
-      Describe(checkpoint, config, plan, weights, options.weights, packed.bytes, threads);
+      InfoOf(checkpoint, config, plan, weights, options.weights, packed.bytes, threads);
   return std::make_unique<Transformer>(config, std::move(plan), std::move(packed), std::move(info),
                                        options.max_step_tokens, std::move(pool), options.cores,
                                        options.profile);

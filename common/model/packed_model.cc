@@ -23,7 +23,6 @@ using checkpoint::TensorView;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressInterval = std::chrono::seconds(2);
-constexpr uint64_t kLine = 64;
 
 // The matrices of a layer as stored and as packed, in one order.
 struct MatrixPair {
@@ -47,7 +46,7 @@ std::vector<float> AllValues(const TensorView& tensor) {
 }
 
 uint64_t EmbeddingBytes(const TensorView& embedding) {
-  return (embedding.data.size() + kLine - 1) / kLine * kLine;
+  return (embedding.data.size() + kCacheLine - 1) / kCacheLine * kCacheLine;
 }
 
 // Calls visit(name, view) for every matrix in the order in which they lie

@@ -14,11 +14,9 @@ using kernels::kSegmentTokens;
 using kernels::kTileRows;
 using kernels::RowTiles;
 
-constexpr size_t kLine = 64;
-
 // What tile `index` of `count` prefetches of the panel that comes next.
 Panel PartOf(const Panel& panel, uint32_t index, uint32_t count) {
-  const size_t share = (panel.bytes / count + kLine - 1) / kLine * kLine;
+  const size_t share = (panel.bytes / count + kCacheLine - 1) / kCacheLine * kCacheLine;
   const size_t begin = std::min(share * index, panel.bytes);
   return {panel.data + begin, std::min(share, panel.bytes - begin)};
 }
@@ -243,14 +241,14 @@ void StepRunner::FetchRows(const RowsOut& to, uint32_t tile, uint32_t panel) con
   const float* row = to.data + step_.tiles.begin(tile) * to.stride + panel * kPanelOutputs;
   for (uint32_t r = 0; r < step_.tiles.size(tile); ++r, row += to.stride) {
     FetchToWrite(row);
-    FetchToWrite(row + kLine / sizeof(float));
+    FetchToWrite(row + kCacheLineFloats);
   }
 }
 
 template <typename Epilogue>
 void StepRunner::Multiply(const PackedMatrix& matrix, const PreparedRows& in, bool own_copy,
                           const Panel& after, const RowsOut& to, const Epilogue& epilogue) {
-  alignas(kLine) float out[kTileRows * kPanelOutputs];
+  alignas(kCacheLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = matrix.format();
   const Range panels = Panels(matrix.panels());
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
@@ -364,7 +362,7 @@ void StepRunner::AttentionOut(const PackedLayer& layer, const FormatSet& formats
 // Every up panel is followed by the gate panel of the same columns, and both
 // become a group of the down projection's input while they are in the cache.
 void StepRunner::GateAndUp(const PackedLayer& layer, const LayerFormats& formats) {
-  alignas(kLine) float gate[kTileRows * kPanelOutputs], up[kTileRows * kPanelOutputs];
+  alignas(kCacheLine) float gate[kTileRows * kPanelOutputs], up[kTileRows * kPanelOutputs];
   const kernels::LinearFormat &gate_format = layer.gate.format(), &up_format = layer.up.format();
   const Range panels = Panels(layer.up.panels());
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {
@@ -404,7 +402,7 @@ void StepRunner::Head() {
   NormAndPack(context_.model.final_norm, work_.head_format, tiles, part, step_.logit_rows,
               work_.head_in);
   if (!OwnCopy(tiles)) context_.pool.Barrier();
-  alignas(kLine) float out[kTileRows * kPanelOutputs];
+  alignas(kCacheLine) float out[kTileRows * kPanelOutputs];
   const kernels::LinearFormat& format = head.format();
   const Range panels = Part(head.panels(), thread_, threads_);
   for (uint32_t panel = panels.begin; panel < panels.end; ++panel) {

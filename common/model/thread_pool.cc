@@ -44,14 +44,13 @@ void Pin(pthread_t thread, uint32_t cpu) {
 }  // namespace
 
 void ThreadPool::WaitForChange(std::atomic<uint32_t>& word, uint32_t old) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   for (;;) {
     for (int i = 0; i < kPausesPerLook; ++i) {
       if (word.load(std::memory_order_acquire) != old) return;
       CpuPause();
     }
-    if (Clock::now() - start >= kSpin) break;
+    if (std::chrono::steady_clock::now() - start >= kSpin) break;
   }
   // Either the kernel sees the new value, or Advance sees the sleeper.
   sleepers_.fetch_add(1);

@@ -4,8 +4,6 @@
 namespace baton::model {
 namespace {
 
-constexpr uint32_t kLineFloats = 16;
-
 std::vector<LayerFormats> FormatsOfLayers(const PackedModel& model) {
   std::vector<LayerFormats> formats;
   for (const PackedLayer& layer : model.layers) {
@@ -30,7 +28,7 @@ AlignedBuffer Floats(uint64_t count) { return AlignedBuffer(count * sizeof(float
 Workspace::Workspace(const checkpoint::ModelConfig& config, const PackedModel& model,
                      uint32_t max_rows, uint32_t threads)
     : tiles(kernels::RowTiles(max_rows).count()),
-      hidden_width((config.hidden + kLineFloats - 1) / kLineFloats * kLineFloats),
+      hidden_width((config.hidden + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats),
       x(Floats(uint64_t{max_rows} * hidden_width)),
       q(Floats(uint64_t{max_rows} * config.heads * config.head_dim)),
       k(Floats(uint64_t{max_rows} * config.kv_heads * config.head_dim)),

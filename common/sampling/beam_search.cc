@@ -12,18 +12,14 @@
 namespace baton::sampling {
 namespace {
 
-absl::Status NotFinite() {
-  return absl::InternalError("the model gave a logit that is NaN or infinite");
-}
-
 // Buffers of one thread.
-struct Scratch {
+struct BeamScratch {
   Chain chain;
   std::vector<float> edited;
 };
 
-Scratch& ThreadScratch() {
-  thread_local Scratch scratch;
+BeamScratch& ThreadBeamScratch() {
+  thread_local BeamScratch scratch;
   return scratch;
 }
 
@@ -56,7 +52,7 @@ std::optional<BadParam> FindBadParam(const BeamParams& params) {
 
 absl::StatusOr<BeamRow> ExpandBeam(std::span<const float> logits, uint32_t usable_vocabulary,
                                    const Position& position, const Params& params, size_t count) {
-  Scratch& scratch = ThreadScratch();
+  BeamScratch& scratch = ThreadBeamScratch();
   Chain& chain = scratch.chain;
   const auto usable = logits.first(std::min<size_t>(usable_vocabulary, logits.size()));
   if (!chain.Start(usable)) return NotFinite();

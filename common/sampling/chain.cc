@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "common/sampling/exact_math.h"
+#include "common/sampling/float_bounds.h"
 
 namespace baton::sampling {
 namespace {
-
-constexpr float kFloatMax = std::numeric_limits<float>::max();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // What both prefixes of one order hold.
 Prefix Shorter(const Prefix& a, const Prefix& b) {
@@ -27,6 +24,10 @@ Prefix MinPBound(float share, const Distribution& distribution) {
 }
 
 }  // namespace
+
+absl::Status NotFinite() {
+  return absl::InternalError("the model gave a logit that is NaN or infinite");
+}
 
 bool Chain::Start(std::span<const float> logits) {
   logits_ = logits;

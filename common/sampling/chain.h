@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/types.h"
 #include "common/sampling/row_passes.h"
 #include "common/sampling/row_sample.h"
@@ -32,6 +33,9 @@ struct Cuts {
   // "Locally Typical Sampling"), equally near ones by id.
   float typical_p = 1;
 };
+
+// What a request ends with when Chain::Start refuses its row.
+absl::Status NotFinite();
 
 // One row on its way through the chain: Start, then Keep, then what is asked
 // for. Equal logits are ordered by id, lower first.

@@ -11,8 +11,6 @@
 namespace baton::sampling {
 namespace {
 
-constexpr float kGreedyBelow = 1e-5f;
-
 // Turns one step on in `so_far`; false when `params` does not use it.
 struct Step {
   const char* name;

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/sampling/float_bounds.h"
+
 namespace baton::sampling {
 namespace {
-
-constexpr float kFloatMax = std::numeric_limits<float>::max();
 
 float Clamp(float logit) { return std::clamp(logit, -kFloatMax, kFloatMax); }
 

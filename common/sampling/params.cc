@@ -7,17 +7,17 @@
 namespace baton::sampling {
 namespace {
 
-using Found = std::optional<BadParam>;
+using MaybeBad = std::optional<BadParam>;
 
-Found OutOfRange(std::string field, double value, const char* range) {
+MaybeBad OutOfRange(std::string field, double value, const char* range) {
   return BadParam{std::move(field), absl::StrFormat("is %g; it must be in %s", value, range)};
 }
 
-Found TooMany(std::string field, size_t count, size_t limit) {
+MaybeBad TooMany(std::string field, size_t count, size_t limit) {
   return BadParam{std::move(field), absl::StrCat("has ", count, " entries; the limit is ", limit)};
 }
 
-Found FindBadBias(const Params& params) {
+MaybeBad FindBadBias(const Params& params) {
   if (params.logit_bias.size() > kMostBiases) {
     return TooMany("logit_bias", params.logit_bias.size(), kMostBiases);
   }
@@ -29,7 +29,7 @@ Found FindBadBias(const Params& params) {
   return std::nullopt;
 }
 
-Found FindBadSequence(const Params& params) {
+MaybeBad FindBadSequence(const Params& params) {
   if (params.bad_sequences.size() > kMostBadSequences) {
     return TooMany("bad_token_sequences", params.bad_sequences.size(), kMostBadSequences);
   }
@@ -81,7 +81,7 @@ std::optional<BadParam> FindBadParam(const Params& params) {
     if (count <= kMostLogprobs) continue;
     return BadParam{field, absl::StrCat("is ", count, "; the limit is ", kMostLogprobs)};
   }
-  if (Found bad = FindBadBias(params)) return bad;
+  if (MaybeBad bad = FindBadBias(params)) return bad;
   return FindBadSequence(params);
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/sampling/float_bounds.h"
+
 namespace baton::sampling {
 namespace {
 
@@ -18,9 +20,7 @@ constexpr float kErrors = 3;        // standard errors that a guess allows for
 constexpr float kNothing = 26;      // e^-26 is below the grid of the weights
 constexpr float kMany = 0.2f;       // share of the weight that may be of one key
 constexpr size_t kFewestTies = 16;  // one may lead by far
-constexpr int kRounds = 4;          // of five parts each
-constexpr float kFloatMax = std::numeric_limits<float>::max();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kSampleRounds = 4;    // of five parts each
 
 }  // namespace
 
@@ -51,7 +51,8 @@ float RowSample::GroupBound(size_t groups) {
       all.low = best == -kFloatMax ? all.low : std::min(all.low, best);
     }
   }
-  return Bisect(row_.group_max, ones_.data(), size, static_cast<float>(groups), all, kRounds - 1)
+  return Bisect(row_.group_max, ones_.data(), size, static_cast<float>(groups), all,
+                kSampleRounds - 1)
       .low;
 }
 
@@ -91,7 +92,7 @@ Range RowSample::GuessCount(size_t count) {
   const auto wanted = static_cast<float>(count);
   if (count <= head_) {  // exact
     const Range all = {head_bound_, passes_->extent(logits_.data(), head_).high};
-    return Bisect(logits_.data(), counts_.data(), head_, wanted, all, 2 * kRounds);
+    return Bisect(logits_.data(), counts_.data(), head_, wanted, all, 2 * kSampleRounds);
   }
   std::copy_n(counts_.data(), size_, masses_.data());
   for (size_t i = 0; i < size_; ++i) squares_[i] = i < head_ ? 0 : counts_[i] * counts_[i];
@@ -165,10 +166,12 @@ Range RowSample::Enclose(const float* keys, float share, float least) const {
                                           share * share * after + squares[1] / rest);
   Range range = {least, kInfinity};
   if (wanted > error) {
-    range.high = Bisect(keys, masses, size_, wanted - error, {middle.low, all.high}, kRounds).high;
+    range.high =
+        Bisect(keys, masses, size_, wanted - error, {middle.low, all.high}, kSampleRounds).high;
   }
   if (wanted + error < total[0]) {
-    range.low = Bisect(keys, masses, size_, wanted + error, {all.low, middle.high}, kRounds).low;
+    range.low =
+        Bisect(keys, masses, size_, wanted + error, {all.low, middle.high}, kSampleRounds).low;
   }
   if (range.low == all.low) range.low = least;
   range.low = std::min(range.low, range.high);

@@ -2,31 +2,24 @@
 #include "common/sampling/sampler.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/status/status.h"
 #include "common/base/status_macros.h"
+#include "common/sampling/float_bounds.h"
 #include "common/sampling/philox.h"
 
 namespace baton::sampling {
 namespace {
 
-constexpr float kGreedyBelow = 1e-5f;
-constexpr float kFloatMax = std::numeric_limits<float>::max();
-
 // Buffers of one thread, kept so that a call allocates nothing.
-struct Scratch {
+struct SamplerScratch {
   Chain chain, raw;
   FloatArray edited;
 };
 
-Scratch& ThreadScratch() {
-  thread_local Scratch scratch;
+SamplerScratch& ThreadSamplerScratch() {
+  thread_local SamplerScratch scratch;
   return scratch;
-}
-
-absl::Status NotFinite() {
-  return absl::InternalError("the model gave a logit that is NaN or infinite");
 }
 
 absl::Status EveryTokenBanned(const Position& position) {
@@ -38,7 +31,7 @@ absl::Status EveryTokenBanned(const Position& position) {
 
 // The row after the steps that change logits, ready for the others.
 absl::Status StartChain(std::span<const float> usable, const Position& position,
-                        const Params& params, Scratch& scratch) {
+                        const Params& params, SamplerScratch& scratch) {
   std::span<const float> row = usable;
   if (EditsLogits(params, position)) {
     scratch.edited.assign(usable.begin(), usable.end());
@@ -88,7 +81,7 @@ double CounterUniform(uint64_t seed, uint32_t choice, uint32_t output_index) {
 
 absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usable_vocabulary,
                                    const Position& position, const Params& params) {
-  Scratch& scratch = ThreadScratch();
+  SamplerScratch& scratch = ThreadSamplerScratch();
   const std::span<const float> usable = Usable(logits, usable_vocabulary);
   BATON_RETURN_IF_ERROR(StartChain(usable, position, params, scratch));
   Sample sample;
@@ -108,7 +101,7 @@ absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usabl
 
 absl::StatusOr<TokenLogprobs> ComputeLogprobs(std::span<const float> logits, TokenId token,
                                               size_t top) {
-  return LogprobsOf(logits, token, top, ThreadScratch().raw);
+  return LogprobsOf(logits, token, top, ThreadSamplerScratch().raw);
 }
 
 }  // namespace baton::sampling

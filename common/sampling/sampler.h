@@ -14,6 +14,8 @@
 
 namespace baton::sampling {
 
+inline constexpr float kGreedyBelow = 1e-5f;  // temperatures that are as good as 0
+
 // Uniform in [0, 1) with 53 random bits: a pure function of its arguments
 // (Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3",
 // Philox-4x32-10). `choice` tells apart the answers of one request.

@@ -7,12 +7,13 @@
 #include <limits>
 #include <numeric>
 
+#include "common/sampling/float_bounds.h"
+
 namespace baton::sampling {
 namespace {
 
 constexpr size_t kSortBelow = 24;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kLowest = -std::numeric_limits<float>::max();
+constexpr float kLowest = -kFloatMax;
 constexpr double kMostSurprise = 86.9;  // row_passes_code.h
 
 float NextAbove(float key) { return std::nextafter(key, kInfinity); }

@@ -17,8 +17,6 @@
 namespace baton::tokenizer {
 namespace {
 
-constexpr TokenId kNoToken = UINT32_MAX;
-
 bool IsPrintableLatin1(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

@@ -16,8 +16,6 @@
 namespace baton::tokenizer {
 namespace {
 
-constexpr TokenId kNoToken = UINT32_MAX;
-
 class SpmTokenizer final : public Tokenizer {
  public:
   SpmTokenizer(Vocabulary vocabulary, SpmOptions options)

@@ -20,6 +20,8 @@ namespace baton::tokenizer {
 // GGUF's and sentencepiece's kinds of tokens.
 enum class TokenKind : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
+inline constexpr TokenId kNoToken = UINT32_MAX;
+
 // A token that a model's code or configuration adds to a vocabulary.
 struct AddedToken {
   std::string text;

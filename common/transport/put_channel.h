@@ -76,6 +76,8 @@ class PutSource {
 // A socket that listens, and what peers dial to reach it. `on_close` undoes
 // what listening left behind.
 struct Listener {
+  static constexpr int kBacklog = 128;  // connections that nobody has taken yet
+
   Listener() = default;
   Listener(Listener&& other) noexcept
       : socket(std::move(other.socket)),

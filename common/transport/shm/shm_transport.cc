@@ -12,13 +12,13 @@ namespace baton::transport {
 namespace {
 
 // Small enough that the receiver copies what is still in a shared cache.
-constexpr size_t kFrameBytes = 256 << 10;
+constexpr size_t kRingFrameBytes = 256 << 10;
 
 class RingChannel final : public PutChannel {
  public:
   RingChannel(Ring ring, EventLoop* loop) : ring_(std::move(ring)), loop_(loop) {}
 
-  size_t frame_bytes() const override { return std::min(kFrameBytes, ring_.size() / 4); }
+  size_t frame_bytes() const override { return std::min(kRingFrameBytes, ring_.size() / 4); }
   bool CanSend(size_t bytes) const override { return ring_.space().HasRoom(bytes); }
 
   void Stage(baton::v1::Put& put, Sources sources) override {
@@ -52,8 +52,8 @@ class RingSource final : public PutSource {
   Mapping ring_;
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext& context,
-                                            baton::v1::HandoffHello& hello) {
+absl::StatusOr<OutgoingChannel> MakeRingChannel(const ChannelContext& context,
+                                                baton::v1::HandoffHello& hello) {
   BATON_ASSIGN_OR_RETURN(Ring ring, Ring::Make(context.options.ring_bytes));
   UniqueFd pass(dup(ring.fd()));
   if (!pass.valid()) return absl::ResourceExhaustedError("no descriptor for the ring");
@@ -62,9 +62,10 @@ absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext& context,
                          std::move(pass)};
 }
 
-absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const SourceContext&,
-                                                      const baton::v1::HandoffHello& hello,
-                                                      UniqueFd passed, baton::v1::HandoffWelcome&) {
+absl::StatusOr<std::unique_ptr<PutSource>> MakeRingSource(const SourceContext&,
+                                                          const baton::v1::HandoffHello& hello,
+                                                          UniqueFd passed,
+                                                          baton::v1::HandoffWelcome&) {
   BATON_ASSIGN_OR_RETURN(Mapping ring, MapRing(std::move(passed), hello.ring_bytes()));
   return std::make_unique<RingSource>(std::move(ring));
 }
@@ -75,10 +76,10 @@ Transport ShmTransport() {
   return {"shm",
           SocketKind::kUnix,
           DialUnix,
-          MakeChannel,
+          MakeRingChannel,
           [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
           ListenUnix,
-          MakeSource};
+          MakeRingSource};
 }
 
 }  // namespace baton::transport

@@ -22,7 +22,6 @@
 namespace baton::transport {
 namespace {
 
-constexpr int kBacklog = 128;
 constexpr int kMaxNamesakes = 64;
 
 absl::StatusOr<sockaddr_un> Address(const std::string& path) {
@@ -97,7 +96,7 @@ absl::StatusOr<Listener> ListenAt(const std::string& path) {
     Remove(path, device, inode);
   };
   // Nobody can connect before listen, so the mode is in place in time.
-  if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket.get(), kBacklog) != 0) {
+  if (chmod(path.c_str(), 0600) != 0 || listen(listener.socket.get(), Listener::kBacklog) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", path, ": ", ErrnoText(errno)));
   }
   listener.endpoint = {"shm", path};

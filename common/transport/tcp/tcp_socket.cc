@@ -22,7 +22,6 @@
 namespace baton::transport {
 namespace {
 
-constexpr int kBacklog = 128;
 // A peer whose machine vanished is noticed after this long.
 constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleSeconds = 2, kKeepIntervalSeconds = 1, kKeepProbes = 3;
@@ -139,7 +138,7 @@ absl::StatusOr<Listener> ListenTcp(const ReceiverOptions& options) {
   BATON_ASSIGN_OR_RETURN(listener.socket, NewSocket(address));
   SetInt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (bind(listener.socket.get(), Generic(address), address.length) != 0 ||
-      listen(listener.socket.get(), kBacklog) != 0) {
+      listen(listener.socket.get(), Listener::kBacklog) != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", options.tcp_address, ": ", ErrnoText(errno)));
   }

@@ -10,11 +10,11 @@ namespace baton::transport {
 namespace {
 
 // One hand-off's frame holds up the others of the connection for so long.
-constexpr size_t kFrameBytes = 1 << 20;
+constexpr size_t kStreamFrameBytes = 1 << 20;
 
 class StreamChannel final : public PutChannel {
  public:
-  size_t frame_bytes() const override { return kFrameBytes; }
+  size_t frame_bytes() const override { return kStreamFrameBytes; }
   // The socket's buffer is the limit; the stream is asked before.
   bool CanSend(size_t) const override { return true; }
   void Stage(baton::v1::Put&, Sources sources) override { staged_ = sources; }
@@ -41,13 +41,13 @@ class StreamSource final : public PutSource {
   bool reports_consumed() const override { return false; }
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext&, baton::v1::HandoffHello&) {
+absl::StatusOr<OutgoingChannel> MakeStreamChannel(const ChannelContext&, baton::v1::HandoffHello&) {
   return OutgoingChannel{std::make_unique<StreamChannel>(), UniqueFd()};
 }
 
-absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const SourceContext&,
-                                                      const baton::v1::HandoffHello&, UniqueFd,
-                                                      baton::v1::HandoffWelcome&) {
+absl::StatusOr<std::unique_ptr<PutSource>> MakeStreamSource(const SourceContext&,
+                                                            const baton::v1::HandoffHello&,
+                                                            UniqueFd, baton::v1::HandoffWelcome&) {
   return std::make_unique<StreamSource>();
 }
 
@@ -58,10 +58,10 @@ Transport TcpTransport() {
       "tcp",
       SocketKind::kTcp,
       DialTcp,
-      MakeChannel,
+      MakeStreamChannel,
       [](const ReceiverOptions& options) { return options.tcp && !options.tcp_address.empty(); },
       ListenTcp,
-      MakeSource};
+      MakeStreamSource};
 }
 
 }  // namespace baton::transport

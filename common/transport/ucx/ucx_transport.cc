@@ -23,7 +23,7 @@ namespace {
 
 // Large enough for a device to be at full speed, small enough that the copies on
 // both sides run beside it.
-constexpr size_t kFrameBytes = 256 << 10;
+constexpr size_t kUcxFrameBytes = 256 << 10;
 // A receiver makes a ring for each connection.
 constexpr uint64_t kMaxRingBytes = uint64_t{64} << 20;
 // Put at the ring's beginning to see whether bytes get through.
@@ -64,7 +64,7 @@ class UcxChannel final : public PutChannel {
                });
   }
 
-  size_t frame_bytes() const override { return std::min(kFrameBytes, staging_.size() / 4); }
+  size_t frame_bytes() const override { return std::min(kUcxFrameBytes, staging_.size() / 4); }
   bool CanSend(size_t bytes) const override { return space_.HasRoom(bytes); }
 
   void Stage(baton::v1::Put& put, Sources sources) override {
@@ -217,8 +217,8 @@ class UcxSource final : public PutSource {
   uint64_t arrived_ = 0;  // messages that the sender has not heard of
 };
 
-absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext& context,
-                                            baton::v1::HandoffHello& hello) {
+absl::StatusOr<OutgoingChannel> MakeUcxChannel(const ChannelContext& context,
+                                               baton::v1::HandoffHello& hello) {
   const uint64_t bytes = std::min<uint64_t>(context.options.ring_bytes, kMaxRingBytes);
   BATON_ASSIGN_OR_RETURN(auto ucx, UcxContext::Get());
   BATON_ASSIGN_OR_RETURN(UcxMemory staging, UcxMemory::Make(ucx, bytes));
@@ -228,10 +228,10 @@ absl::StatusOr<OutgoingChannel> MakeChannel(const ChannelContext& context,
   return OutgoingChannel{std::move(channel), UniqueFd()};
 }
 
-absl::StatusOr<std::unique_ptr<PutSource>> MakeSource(const SourceContext& context,
-                                                      const baton::v1::HandoffHello& hello,
-                                                      UniqueFd,
-                                                      baton::v1::HandoffWelcome& welcome) {
+absl::StatusOr<std::unique_ptr<PutSource>> MakeUcxSource(const SourceContext& context,
+                                                         const baton::v1::HandoffHello& hello,
+                                                         UniqueFd,
+                                                         baton::v1::HandoffWelcome& welcome) {
   if (hello.ring_bytes() == 0 || hello.ring_bytes() > kMaxRingBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("ring_bytes is ", hello.ring_bytes(), ", the limit is ", kMaxRingBytes));
@@ -266,10 +266,10 @@ Transport UcxTransport() {
       "ucx",
       SocketKind::kTcp,
       DialTcp,
-      MakeChannel,
+      MakeUcxChannel,
       [](const ReceiverOptions& options) { return options.ucx && !options.tcp_address.empty(); },
       ListenUcx,
-      MakeSource};
+      MakeUcxSource};
 }
 
 }  // namespace baton::transport

@@ -6,22 +6,15 @@
 
 #include <cstring>
 
+#include "tests/common/kv/three_layers.h"
+
 namespace baton::kv {
 namespace {
 
-using testing::HasSubstr;
-
-KvLayout SmallLayout() {
-  KvLayout layout;
-  layout.layers = 3;
-  layout.kv_heads = 2;
-  layout.head_dim = 16;
-  layout.type = KvType::kBf16;
-  return layout;
-}
+using ::testing::HasSubstr;
 
 TEST(KvArena, IsZeroedAndAlignedToTwoMiB) {
-  const auto arena = KvArena::Create(SmallLayout(), 5);
+  const auto arena = KvArena::Create(ThreeLayers(), 5);
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->Layer(BlockId{0}, 0)) % (2 << 20), 0u);
   for (uint32_t block = 0; block < 5; ++block) {
@@ -32,16 +25,16 @@ TEST(KvArena, IsZeroedAndAlignedToTwoMiB) {
 }
 
 TEST(KvArena, LayersOfABlockFollowEachOther) {
-  const auto arena = KvArena::Create(SmallLayout(), 5);
+  const auto arena = KvArena::Create(ThreeLayers(), 5);
   ASSERT_TRUE(arena.ok()) << arena.status();
-  const KvLayout layout = SmallLayout();
+  const KvLayout layout = ThreeLayers();
   EXPECT_EQ(arena->Layer(BlockId{4}, 2) - arena->Layer(BlockId{0}, 0),
             static_cast<std::ptrdiff_t>(4 * layout.BlockBytes() + 2 * layout.LayerBytes()));
   EXPECT_EQ(arena->LayerSpan(BlockId{1}, 1).size(), layout.LayerBytes());
 }
 
 TEST(KvArena, CopyOfABlockCoversAllItsLayersAndNoOtherBlock) {
-  const auto arena = KvArena::Create(SmallLayout(), 3);
+  const auto arena = KvArena::Create(ThreeLayers(), 3);
   ASSERT_TRUE(arena.ok()) << arena.status();
   for (uint32_t layer = 0; layer < 3; ++layer) {
     for (std::byte& byte : arena->LayerSpan(BlockId{1}, layer)) byte = std::byte{7};
@@ -54,7 +47,7 @@ TEST(KvArena, CopyOfABlockCoversAllItsLayersAndNoOtherBlock) {
 }
 
 TEST(KvArena, DiscardedBlocksAreZeroAndTheirNeighboursAreNot) {
-  const auto arena = KvArena::Create(SmallLayout(), 100);
+  const auto arena = KvArena::Create(ThreeLayers(), 100);
   ASSERT_TRUE(arena.ok()) << arena.status();
   for (uint32_t block = 0; block < 100; ++block) {
     std::memset(arena->Layer(BlockId{block}, 0), 7, arena->layout().BlockBytes());
@@ -75,7 +68,7 @@ TEST(KvArena, DiscardedBlocksAreZeroAndTheirNeighboursAreNot) {
 
 // 9,600 bytes a block: 218.5 of them to a huge page of 2 MiB.
 TEST(KvArena, HugePagesAreGivenBackWhole) {
-  KvLayout layout = SmallLayout();
+  KvLayout layout = ThreeLayers();
   layout.layers = 3;
   layout.kv_heads = 1;
   layout.head_dim = 48;
@@ -101,7 +94,7 @@ TEST(KvArena, HugePagesAreGivenBackWhole) {
 }
 
 TEST(KvArena, MoveLeavesOneOwner) {
-  auto arena = KvArena::Create(SmallLayout(), 2);
+  auto arena = KvArena::Create(ThreeLayers(), 2);
   ASSERT_TRUE(arena.ok()) << arena.status();
   std::byte* data = arena->Layer(BlockId{0}, 0);
   KvArena moved(*std::move(arena));
@@ -110,7 +103,7 @@ TEST(KvArena, MoveLeavesOneOwner) {
 }
 
 TEST(KvArena, PoolBeyondMemoryIsRefusedWithTheArithmetic) {
-  KvLayout layout = SmallLayout();
+  KvLayout layout = ThreeLayers();
   layout.layers = 1024;
   layout.head_dim = 4096;
   const auto arena = KvArena::Create(layout, 1u << 24);
@@ -122,7 +115,7 @@ TEST(KvArena, PoolBeyondMemoryIsRefusedWithTheArithmetic) {
 }
 
 TEST(KvArena, PoolBeyondTheAddressSpaceIsRefused) {
-  KvLayout layout = SmallLayout();
+  KvLayout layout = ThreeLayers();
   layout.layers = 1u << 20;
   layout.kv_heads = 1u << 16;
   layout.head_dim = 1u << 14;
@@ -131,13 +124,13 @@ TEST(KvArena, PoolBeyondTheAddressSpaceIsRefused) {
 }
 
 TEST(KvArena, EmptyPoolIsRefused) {
-  EXPECT_EQ(KvArena::Create(SmallLayout(), 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(KvArena::Create(ThreeLayers(), 0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(KvArena::Create(KvLayout(), 1).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Offsets past 4 GiB: only the last blocks of a sparse pool are touched.
 TEST(KvArena, OffsetsDoNotWrapAtFourGiB) {
-  KvLayout layout = SmallLayout();
+  KvLayout layout = ThreeLayers();
   layout.layers = 64;
   layout.head_dim = 256;
   const auto blocks = static_cast<uint32_t>((uint64_t{5} << 30) / layout.BlockBytes());

@@ -15,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kMostTokens = 256;
-constexpr uint64_t kSlot = 4096 + 4096;  // tokens, and the block of SmallLayout()
+constexpr uint64_t kSlot = 4096 + 4096;  // tokens, and the block of OneLayer()
 
-KvLayout SmallLayout() {
+KvLayout OneLayer() {
   KvLayout layout;
   layout.layers = 1;
   layout.kv_heads = 1;
@@ -36,13 +36,13 @@ class BlockFileTest : public ::testing::Test {
     folder_ = mkdtemp(pattern.data());
     path_ = folder_ + "/file";
     for (uint32_t i = 0; i < 8; ++i) {
-      std::memset(arena_.Layer(BlockId{i}, 0), static_cast<int>(i + 1), SmallLayout().BlockBytes());
+      std::memset(arena_.Layer(BlockId{i}, 0), static_cast<int>(i + 1), OneLayer().BlockBytes());
     }
   }
   ~BlockFileTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<std::unique_ptr<BlockFile>> Open(uint64_t slots, bool keep = true,
-                                                  const KvLayout& layout = SmallLayout()) {
+                                                  const KvLayout& layout = OneLayer()) {
     return BlockFile::Open(layout, {path_, 4096 + slots * kSlot, keep, kMostTokens});
   }
   // Of `blocks` blocks that begin with `first`.
@@ -55,13 +55,13 @@ class BlockFileTest : public ::testing::Test {
   // What was put from block `from` comes back into block 7.
   bool ComesBack(BlockFile& file, uint64_t hash, const std::vector<TokenId>& prefix,
                  uint32_t from) {
-    std::memset(arena_.Layer(BlockId{7}, 0), 0xee, SmallLayout().BlockBytes());
+    std::memset(arena_.Layer(BlockId{7}, 0), 0xee, OneLayer().BlockBytes());
     return file.Load(HashOf(hash), prefix, arena_, BlockId{7}) &&
            std::memcmp(arena_.Layer(BlockId{7}, 0), arena_.Layer(BlockId{from}, 0),
-                       SmallLayout().BlockBytes()) == 0;
+                       OneLayer().BlockBytes()) == 0;
   }
 
-  const KvArena arena_ = *KvArena::Create(SmallLayout(), 8);
+  const KvArena arena_ = *KvArena::Create(OneLayer(), 8);
   std::string folder_, path_;
 };
 
@@ -124,7 +124,7 @@ TEST_F(BlockFileTest, FileThatIsNotKeptIsGone) {
 }
 
 TEST_F(BlockFileTest, OtherLayoutOrSizeBeginsAnew) {
-  KvLayout other = SmallLayout();
+  KvLayout other = OneLayer();
   other.numerics_id = "n2";
   for (const bool size : {false, true}) {
     (*Open(3))->Put(HashOf(1), Prefix(1, 1), arena_, BlockId{2});
@@ -166,11 +166,11 @@ TEST_F(BlockFileTest, DamageCostsAMiss) {
 }
 
 TEST_F(BlockFileTest, RefusalsSayWhatIsWrong) {
-  const auto small = BlockFile::Open(SmallLayout(), {path_, kSlot, true, kMostTokens});
+  const auto small = BlockFile::Open(OneLayer(), {path_, kSlot, true, kMostTokens});
   EXPECT_TRUE(absl::IsInvalidArgument(small.status()));
   EXPECT_THAT(std::string(small.status().message()), HasSubstr("8192 bytes hold no KV block"));
   const auto nowhere =
-      BlockFile::Open(SmallLayout(), {folder_ + "/no/file", 1 << 20, true, kMostTokens});
+      BlockFile::Open(OneLayer(), {folder_ + "/no/file", 1 << 20, true, kMostTokens});
   EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("/no/file: No such file"));
   const auto first = Open(3), second = Open(3);
   ASSERT_TRUE(first.ok());

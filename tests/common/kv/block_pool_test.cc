@@ -9,7 +9,7 @@
 namespace baton::kv {
 namespace {
 
-class BlockPoolTest : public testing::Test {
+class BlockPoolTest : public ::testing::Test {
  protected:
   void TearDown() override { EXPECT_TRUE(pool_.CheckIntegrity().ok()); }
 

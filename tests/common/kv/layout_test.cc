@@ -7,7 +7,7 @@
 namespace baton::kv {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 KvLayout SomeLayout() {
   return {.layers = 30,

@@ -10,14 +10,14 @@
 namespace baton::kv {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A folder that stands for the root of the file system.
-class MemoryBudgetTest : public testing::Test {
+class MemoryBudgetTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = testing::TempDir() + "/memory_budget_" +
-            testing::UnitTest::GetInstance()->current_test_info()->name();
+    root_ = ::testing::TempDir() + "/memory_budget_" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

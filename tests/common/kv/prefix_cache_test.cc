@@ -25,7 +25,7 @@ Tokens operator+(Tokens a, const Tokens& b) {
 }
 
 // Plays sequences that hold blocks and leave them to a cache.
-class PrefixCacheTest : public testing::Test {
+class PrefixCacheTest : public ::testing::Test {
  protected:
   void Make(uint32_t blocks, PrefixCache::Options options = {}) {
     cache_.reset();

@@ -5,17 +5,10 @@
 
 #include <algorithm>
 
+#include "tests/common/kv/three_layers.h"
+
 namespace baton::kv {
 namespace {
-
-KvLayout SmallLayout() {
-  KvLayout layout;
-  layout.layers = 3;
-  layout.kv_heads = 2;
-  layout.head_dim = 16;
-  layout.type = KvType::kBf16;
-  return layout;
-}
 
 void Fill(const KvArena& arena, BlockId block, int value) {
   for (uint32_t layer = 0; layer < 3; ++layer) {
@@ -33,17 +26,17 @@ bool Holds(const KvArena& arena, BlockId block, int value) {
 }
 
 TEST(SwapArea, BlocksComeBackWholeWhereverTheyGo) {
-  const auto arena = KvArena::Create(SmallLayout(), 6);
+  const auto arena = KvArena::Create(ThreeLayers(), 6);
   ASSERT_TRUE(arena.ok()) << arena.status();
-  const auto swap = SwapArea::Create(SmallLayout(), 4 * SmallLayout().BlockBytes() + 1);
+  const auto swap = SwapArea::Create(ThreeLayers(), 4 * ThreeLayers().BlockBytes() + 1);
   ASSERT_TRUE(swap.ok()) << swap.status();
   EXPECT_EQ((*swap)->free_blocks(), 4u);
-  EXPECT_EQ((*swap)->total_bytes(), 4 * SmallLayout().BlockBytes());
+  EXPECT_EQ((*swap)->total_bytes(), 4 * ThreeLayers().BlockBytes());
   Fill(*arena, BlockId{1}, 10);
   Fill(*arena, BlockId{4}, 20);
   const std::vector<BlockId> blocks = {BlockId{4}, BlockId{1}};
   const auto saved = (*swap)->Save(*arena, blocks);
-  EXPECT_EQ((*swap)->used_bytes(), 2 * SmallLayout().BlockBytes());
+  EXPECT_EQ((*swap)->used_bytes(), 2 * ThreeLayers().BlockBytes());
   Fill(*arena, BlockId{1}, 99);
   Fill(*arena, BlockId{4}, 99);
   const std::vector<BlockId> others = {BlockId{0}, BlockId{5}};
@@ -56,15 +49,15 @@ TEST(SwapArea, BlocksComeBackWholeWhereverTheyGo) {
 }
 
 TEST(SwapArea, OfLessThanABlockIsNone) {
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{SmallLayout().BlockBytes() - 1}}) {
-    const auto swap = SwapArea::Create(SmallLayout(), bytes);
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{ThreeLayers().BlockBytes() - 1}}) {
+    const auto swap = SwapArea::Create(ThreeLayers(), bytes);
     ASSERT_TRUE(swap.ok());
     EXPECT_EQ(*swap, nullptr);
   }
 }
 
 TEST(SwapArea, MoreThanThereIsMemoryIsRefusedWithTheArithmetic) {
-  const auto swap = SwapArea::Create(SmallLayout(), UINT64_MAX);
+  const auto swap = SwapArea::Create(ThreeLayers(), UINT64_MAX);
   EXPECT_EQ(swap.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(std::string(swap.status().message()).find("MiB"), std::string::npos);
 }

@@ -124,9 +124,9 @@ void ExpectDistribution(std::span<const float> logits, const Params& base,
   EXPECT_LT(chi, degrees * std::pow(1 - spread + 3.719 * std::sqrt(spread), 3)) << cells;
 }
 
-class Distribution : public testing::TestWithParam<Params> {};
+class SampledDistribution : public ::testing::TestWithParam<Params> {};
 
-TEST_P(Distribution, OfManyDrawsIsExact) {
+TEST_P(SampledDistribution, OfManyDrawsIsExact) {
   std::mt19937 random(31);
   std::normal_distribution<float> normal(0, 2);
   std::vector<float> logits(60);
@@ -138,25 +138,25 @@ TEST_P(Distribution, OfManyDrawsIsExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    EachStep, Distribution,
-    testing::Values(Params{.temperature = 1}, Params{.temperature = 0.4f},
-                    Params{.temperature = 3, .top_k = 7}, Params{.temperature = 1, .top_p = 0.8f},
-                    Params{.temperature = 1, .min_p = 0.1f},
-                    Params{.temperature = 1, .typical_p = 0.6f},
-                    Params{.temperature = 1, .repetition_penalty = 1.7f},
-                    Params{.temperature = 1, .presence_penalty = 1.2f},
-                    Params{.temperature = 1, .frequency_penalty = 0.8f},
-                    Params{.temperature = 1, .logit_bias = {{7, 4.0f}, {9, -3.0f}}},
-                    Params{.temperature = 1, .bad_sequences = {{8}, {17, 10}, {6, 17, 11}}},
-                    Params{.temperature = 1, .min_tokens = 6},
-                    Params{.temperature = 0.9f,
-                           .top_k = 30,
-                           .top_p = 0.95f,
-                           .min_p = 0.01f,
-                           .typical_p = 0.9f,
-                           .repetition_penalty = 1.2f,
-                           .presence_penalty = 0.3f,
-                           .frequency_penalty = 0.2f}));
+    EachStep, SampledDistribution,
+    ::testing::Values(Params{.temperature = 1}, Params{.temperature = 0.4f},
+                      Params{.temperature = 3, .top_k = 7}, Params{.temperature = 1, .top_p = 0.8f},
+                      Params{.temperature = 1, .min_p = 0.1f},
+                      Params{.temperature = 1, .typical_p = 0.6f},
+                      Params{.temperature = 1, .repetition_penalty = 1.7f},
+                      Params{.temperature = 1, .presence_penalty = 1.2f},
+                      Params{.temperature = 1, .frequency_penalty = 0.8f},
+                      Params{.temperature = 1, .logit_bias = {{7, 4.0f}, {9, -3.0f}}},
+                      Params{.temperature = 1, .bad_sequences = {{8}, {17, 10}, {6, 17, 11}}},
+                      Params{.temperature = 1, .min_tokens = 6},
+                      Params{.temperature = 0.9f,
+                             .top_k = 30,
+                             .top_p = 0.95f,
+                             .min_p = 0.01f,
+                             .typical_p = 0.9f,
+                             .repetition_penalty = 1.2f,
+                             .presence_penalty = 0.3f,
+                             .frequency_penalty = 0.2f}));
 
 }  // namespace
 }  // namespace baton::sampling

@@ -12,11 +12,10 @@
 #include <string>
 
 #include "common/sampling/exact_math.h"
+#include "common/sampling/float_bounds.h"
 
 namespace baton::sampling {
 namespace {
-
-constexpr float kMax = std::numeric_limits<float>::max();
 
 struct Plain {
   std::vector<size_t> kept;  // by id
@@ -55,7 +54,7 @@ Plain KeepPlainly(const std::vector<float>& row, const Cuts& cuts) {
   if (cuts.top_p < 1) CutAt(cuts.top_p * total(), weights, order);
   if (cuts.min_p > 0) {
     const double bound = max + ExactLog(cuts.min_p) / cuts.scale;
-    const auto least = static_cast<float>(std::max<double>(bound, -kMax));
+    const auto least = static_cast<float>(std::max<double>(bound, -kFloatMax));
     std::erase_if(order, [&](size_t i) { return row[i] < least; });
   }
   if (cuts.typical_p < 1) {
@@ -88,7 +87,7 @@ std::vector<float> MakeRow(const std::string& shape, size_t size, uint32_t seed)
     if (shape == "peaked") logit = 6 * x;
     if (shape == "few values") logit = std::round(2 * x) / 2;
     if (shape == "equal") logit = 3;
-    if (shape == "constrained") logit = random() % 400 == 0 ? 2 * x : -kMax;
+    if (shape == "constrained") logit = random() % 400 == 0 ? 2 * x : -kFloatMax;
   }
   if (shape == "peaked") row[random() % size] = 30;
   // As models make them: a few tokens stand out, the others follow smoothly.

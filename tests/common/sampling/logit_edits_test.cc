@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "common/sampling/float_bounds.h"
+
 namespace baton::sampling {
 namespace {
 
@@ -82,13 +84,13 @@ TEST(LogitEdits, AConstraintComesAfterBiasAndLeavesNoBannedToken) {
 }
 
 TEST(LogitEdits, ResultsStayFiniteAndBadInputIsFound) {
-  constexpr float kMax = std::numeric_limits<float>::max();
   const std::vector<TokenId> tokens = {0, 1};
   const Position position{.tokens = tokens, .output_index = 2};
-  EXPECT_THAT(Edit({kMax, -kMax}, {.repetition_penalty = 1e-9f}, position),
-              ElementsAre(kMax, testing::Ge(-kMax)));
-  EXPECT_THAT(Edit({kMax, -kMax}, {.repetition_penalty = 10, .presence_penalty = 2}, position),
-              ElementsAre(testing::Lt(kMax), -kMax));
+  EXPECT_THAT(Edit({kFloatMax, -kFloatMax}, {.repetition_penalty = 1e-9f}, position),
+              ElementsAre(kFloatMax, ::testing::Ge(-kFloatMax)));
+  EXPECT_THAT(
+      Edit({kFloatMax, -kFloatMax}, {.repetition_penalty = 10, .presence_penalty = 2}, position),
+      ElementsAre(::testing::Lt(kFloatMax), -kFloatMax));
   std::vector<float> logits = {std::numeric_limits<float>::infinity(), 1};
   EXPECT_FALSE(EditLogits({.presence_penalty = 1}, position, logits));
 }

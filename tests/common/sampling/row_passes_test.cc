@@ -11,11 +11,10 @@
 #include <random>
 
 #include "common/sampling/exact_math.h"
+#include "common/sampling/float_bounds.h"
 
 namespace baton::sampling {
 namespace {
-
-constexpr float kMax = std::numeric_limits<float>::max();
 
 std::vector<float> RandomRow(std::mt19937& random, size_t size, float deviation) {
   std::normal_distribution<float> normal(0, deviation);
@@ -119,7 +118,7 @@ Said Ask(const RowPasses& passes, const std::vector<float>& row, const Question&
 TEST(RowPasses, EveryInstructionSetGivesTheSameBits) {
   std::mt19937 random(1);
   for (size_t size : {1u, 5u, 63u, 64u, 65u, 200u, 1000u, 4096u, 4097u, 65024u}) {
-    for (float scale : {1e-30f, 0.7f, 1.0f, 30.0f, kMax}) {
+    for (float scale : {1e-30f, 0.7f, 1.0f, 30.0f, kFloatMax}) {
       const std::vector<float> row = RandomRow(random, size, 3);
       const Question question = AskAbout(row, scale);
       const Said baseline = Ask(*AllRowPasses().back(), row, question);
@@ -133,12 +132,12 @@ TEST(RowPasses, EveryInstructionSetGivesTheSameBits) {
 // Extreme logits, where something could overflow or lose its sign.
 TEST(RowPasses, EveryInstructionSetGivesTheSameBitsOfExtremes) {
   std::mt19937 random(2);
-  const float values[] = {0.0f,  -0.0f,  kMax,   -kMax, 1e-38f, -1e-38f, 88.0f,
-                          87.3f, -87.3f, 1e-45f, 3e38f, -3e38f, 1.0f,    -1.0f};
+  const float values[] = {0.0f,  -0.0f,  kFloatMax, -kFloatMax, 1e-38f, -1e-38f, 88.0f,
+                          87.3f, -87.3f, 1e-45f,    3e38f,      -3e38f, 1.0f,    -1.0f};
   for (int round = 0; round < 200; ++round) {
     std::vector<float> row(1 + random() % 300);
     for (float& value : row) value = values[random() % std::size(values)];
-    for (float scale : {1e-30f, 1.0f, kMax}) {
+    for (float scale : {1e-30f, 1.0f, kFloatMax}) {
       const Question question = AskAbout(row, scale);
       const Said baseline = Ask(*AllRowPasses().back(), row, question);
       for (const RowPasses* passes : AllRowPasses()) {
@@ -235,9 +234,9 @@ TEST(ExactWeight, IsTheExponentialWithinTheStatedError) {
 }
 
 TEST(ExactWeight, ExtremeScalesDoNotOverflow) {
-  EXPECT_EQ(ExactWeight(5, 5, kMax), 1);
-  EXPECT_EQ(ExactWeight(4.999f, 5, kMax), 0);
-  EXPECT_EQ(ExactWeight(-kMax, kMax, 1), 0);
+  EXPECT_EQ(ExactWeight(5, 5, kFloatMax), 1);
+  EXPECT_EQ(ExactWeight(4.999f, 5, kFloatMax), 0);
+  EXPECT_EQ(ExactWeight(-kFloatMax, kFloatMax, 1), 0);
   EXPECT_EQ(ExactWeight(-1, 1, 1e-30f), 1);
 }
 
