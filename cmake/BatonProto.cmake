@@ -25,6 +25,9 @@ function(baton_fetch_googleapis)
   endif()
 endfunction()
 
+# Generates all messages and compiles none, for tools that read sources.
+add_custom_target(baton_messages)
+
 # baton_proto_library(<name> ROOT <import root> FILES <relative .proto> [GRPC] [DEPS <targets>])
 function(baton_proto_library name)
   cmake_parse_arguments(ARG "GRPC" "ROOT" "FILES;DEPS" ${ARGN})
@@ -44,6 +47,8 @@ function(baton_proto_library name)
       DEPENDS ${ARG_ROOT}/${file} VERBATIM)
     list(APPEND generated ${outputs})
   endforeach()
+  add_custom_target(baton_${name}_sources DEPENDS ${generated})
+  add_dependencies(baton_messages baton_${name}_sources)
   add_library(baton_${name} STATIC ${generated})
   add_library(baton::${name} ALIAS baton_${name})
   set_target_properties(baton_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)

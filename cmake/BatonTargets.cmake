@@ -17,6 +17,20 @@ if(BATON_SANITIZE)
   target_link_options(baton_build_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
 
+# Names in anonymous namespaces must be unique within a target for this. Files
+# that have flags of their own stay apart.
+function(baton_compile_together name)
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${BATON_UNITY} UNITY_BUILD_BATCH_SIZE 10)
+endfunction()
+
+# Flags of files that hold vector code. What an unrolled tile does with pointers
+# would be checked at every step, which takes compilers four times as long and
+# finds nothing that AddressSanitizer does not.
+set(BATON_VECTOR_FLAGS -O3)
+if(BATON_SANITIZE MATCHES "undefined")
+  list(APPEND BATON_VECTOR_FLAGS -fno-sanitize=null,object-size,pointer-overflow)
+endif()
+
 # Most of a file's build time is the compiler's work on the headers of gRPC,
 # Protobuf and Abseil, and on the code generated for messages: they are read once
 # per set of flags.
@@ -66,6 +80,7 @@ function(baton_library name)
   endif()
   # Kernels have flags of their own and include little.
   if(NOT name MATCHES "^kernels")
+    baton_compile_together(baton_${name})
     target_precompile_headers(baton_${name} REUSE_FROM ${headers})
   endif()
   target_include_directories(baton_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
@@ -77,6 +92,7 @@ endfunction()
 function(baton_binary name)
   cmake_parse_arguments(ARG "MESSAGES" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  baton_compile_together(${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags)
   if(ARG_MESSAGES)
     target_compile_options(${name} PRIVATE -fPIC)  # as the headers
@@ -115,6 +131,7 @@ function(baton_test name)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  baton_compile_together(${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} baton_build_flags baton_test_main)
   target_compile_definitions(${name} PRIVATE
     BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")

@@ -9,7 +9,7 @@
 namespace baton::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 void AddRun(v1::KvDump* dump, uint32_t first, uint32_t count, uint32_t requests, uint32_t transfers,
             uint32_t cached, const std::vector<uint32_t>& owners) {

@@ -7,8 +7,8 @@
 namespace baton::cli {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 ClusterStatus ClusterAt(uint64_t prompt_tokens, uint64_t tokens, uint32_t pid = 7) {
   WorkerStatus worker;

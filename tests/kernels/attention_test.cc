@@ -79,7 +79,7 @@ Result Attend(const AttentionFormat& format, const Kv& kv, std::span<const float
   return result;
 }
 
-class AttentionTest : public testing::TestWithParam<Case> {
+class AttentionTest : public ::testing::TestWithParam<Case> {
  protected:
   const AttentionFormat& format() const {
     return GetParam().backend->Attention(GetParam().element);
@@ -245,12 +245,12 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-std::string CaseName(const testing::TestParamInfo<Case>& test) {
+std::string CaseName(const ::testing::TestParamInfo<Case>& test) {
   static constexpr const char* kNames[] = {"_f32", "_bf16", "_int8"};
   return std::string(test.param.backend->name()) + kNames[static_cast<size_t>(test.param.element)];
 }
 
-INSTANTIATE_TEST_SUITE_P(AllBackends, AttentionTest, testing::ValuesIn(AllCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(AllBackends, AttentionTest, ::testing::ValuesIn(AllCases()), CaseName);
 
 }  // namespace
 }  // namespace baton::kernels

@@ -20,7 +20,7 @@ struct Case {
   Precision precision;
 };
 
-class LinearTest : public testing::TestWithParam<Case> {
+class LinearTest : public ::testing::TestWithParam<Case> {
  protected:
   const LinearFormat& format() const {
     return GetParam().backend->Linear(GetParam().type, GetParam().precision);
@@ -198,7 +198,7 @@ std::vector<Case> AllCases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllBackends, LinearTest, testing::ValuesIn(AllCases()),
+INSTANTIATE_TEST_SUITE_P(AllBackends, LinearTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& test) {
                            return std::string(test.param.backend->name()) + "_" +
                                   WeightTypeName(test.param.type) +

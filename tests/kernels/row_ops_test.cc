@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kWidths[] = {1, 15, 16, 17, 33, 96, 576, 1000};
 
-class RowOpsTest : public testing::TestWithParam<const Backend*> {
+class RowOpsTest : public ::testing::TestWithParam<const Backend*> {
  protected:
   const Backend& backend() const { return *GetParam(); }
   const Backend& oracle() const { return *FindBackend("ref"); }
@@ -131,7 +131,7 @@ TEST(RopeReference, RotatesTheNamedPairs) {
   EXPECT_EQ(halves, (std::vector<float>{0, -1, 1, 0}));
 }
 
-INSTANTIATE_TEST_SUITE_P(AllBackends, RowOpsTest, testing::ValuesIn(AvailableBackends()),
+INSTANTIATE_TEST_SUITE_P(AllBackends, RowOpsTest, ::testing::ValuesIn(AvailableBackends()),
                          [](const auto& test) { return std::string(test.param->name()); });
 
 }  // namespace

@@ -9,10 +9,10 @@
 namespace baton::router {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // One decode worker with room for one request of 9 tokens at a time.
-class RouterAdmission : public testing::Test {
+class RouterAdmission : public ::testing::Test {
  protected:
   static constexpr LinkId kD = 2;
 

@@ -30,7 +30,7 @@ struct Refused {
   std::vector<std::string> problems;  // that the message holds
 };
 
-class RefusedDecoding : public testing::TestWithParam<Refused> {};
+class RefusedDecoding : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedDecoding, NamesBothFieldsWithTheirValues) {
   R request = Valid();
@@ -49,7 +49,7 @@ void AddPhases(D& decoding, std::vector<uint32_t> max_tokens) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, RefusedDecoding,
-    testing::Values(
+    ::testing::Values(
         Refused{"n_zero", [](R&, D& d) { d.set_n(0); }, "decoding.n", {"is 0; it must be 1 to 32"}},
         Refused{"n_millions", [](R&, D& d) { d.set_n(5000000); }, "decoding.n", {"is 5000000"}},
         Refused{"best_of_large",

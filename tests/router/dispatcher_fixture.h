@@ -67,7 +67,7 @@ class Step {
   v1::WorkerMessage message_;
 };
 
-class DispatcherTest : public testing::Test {
+class DispatcherTest : public ::testing::Test {
  protected:
   static constexpr LinkId kP = 1, kD = 2;
 

@@ -100,7 +100,7 @@ struct Broken {
   uint32_t first;
   std::vector<uint32_t> ids;
 };
-class BrokenOrder : public DispatcherTest, public testing::WithParamInterface<Broken> {};
+class BrokenOrder : public DispatcherTest, public ::testing::WithParamInterface<Broken> {};
 
 TEST_P(BrokenOrder, IsInternalAndCancelsBothWorkers) {
   const Split s = StartSplit();
@@ -114,9 +114,9 @@ TEST_P(BrokenOrder, IsInternalAndCancelsBothWorkers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Merge, BrokenOrder,
-                         testing::Values(Broken{"gap", 3, {'X'}}, Broken{"repeat", 1, {'B'}},
-                                         Broken{"overlap", 1, {'B', 'C'}}, Broken{"empty", 2, {}},
-                                         Broken{"too_many", 2, {1, 2, 3, 4, 5, 6}}),
+                         ::testing::Values(Broken{"gap", 3, {'X'}}, Broken{"repeat", 1, {'B'}},
+                                           Broken{"overlap", 1, {'B', 'C'}}, Broken{"empty", 2, {}},
+                                           Broken{"too_many", 2, {1, 2, 3, 4, 5, 6}}),
                          [](const auto& test) { return test.param.name; });
 
 TEST_F(DispatcherTest, WorkerCannotSpeakForAnothersSequence) {

@@ -151,7 +151,7 @@ TEST_F(DispatcherTest, AChoiceThatAStopTextEndsIsCalledOffOnTheDecodeWorkerAlone
   first.Tokens(s.p_key, 0, {'a'}).Tokens(s.p_key, 0, {259});  // "G"
   first.last().set_choice(1);
   Say(kP, first);
-  EXPECT_THAT(s.d->choice_cancels, testing::ElementsAre(testing::Pair(s.d_key, 1u)));
+  EXPECT_THAT(s.d->choice_cancels, ::testing::ElementsAre(::testing::Pair(s.d_key, 1u)));
   EXPECT_TRUE(s.d->cancels.empty());
   EXPECT_TRUE(s.p->choice_cancels.empty());
   Say(kP, Step().HandedOff(s.p_key));

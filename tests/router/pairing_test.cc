@@ -13,7 +13,7 @@ constexpr auto kBusy = Pairing::Outcome::kBusy;
 constexpr auto kMissing = Pairing::Outcome::kMissing;
 constexpr auto kImpossible = Pairing::Outcome::kImpossible;
 
-class PairingTest : public testing::Test {
+class PairingTest : public ::testing::Test {
  protected:
   Worker& Add(const v1::WorkerMessage& hello) {
     const LinkId id = ++last_;

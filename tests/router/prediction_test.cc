@@ -16,7 +16,7 @@ void SetCosts(Worker& worker) {
   costs->set_row(0.5e-3);
 }
 
-class PredictionTest : public testing::Test {
+class PredictionTest : public ::testing::Test {
  protected:
   void SetUp() override {
     prefill_.hello = MakeHello("p", v1::WORKER_ROLE_PREFILL).hello();

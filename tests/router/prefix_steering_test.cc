@@ -21,7 +21,7 @@ Tokens Prompt(size_t length, uint32_t seed) {
   return tokens;
 }
 
-class SteeringTest : public testing::Test {
+class SteeringTest : public ::testing::Test {
  protected:
   Worker& Add(const std::string& id, v1::WorkerRole role, uint32_t blocks = 10000) {
     const LinkId link = ++last_;

@@ -23,7 +23,7 @@ absl::Status Parse(const Request& request) {
   return ParseRequest(Buffer(request.SerializePartialAsString()), 4 << 20, &parsed);
 }
 
-class RequestParser : public testing::Test {
+class RequestParser : public ::testing::Test {
  protected:
   RequestParser() { google::protobuf::SetLogHandler(nullptr); }
 };

@@ -30,7 +30,7 @@ struct Answer {
   absl::Status error() const { return rpc::FromGrpc(status); }
 };
 
-class ServiceTest : public testing::Test {
+class ServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     SetLogLevel(LogLevel::kError);

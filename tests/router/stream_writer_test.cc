@@ -38,7 +38,7 @@ class FakeSink final : public StreamSink<Text> {
   int aborts = 0;
 };
 
-class StreamWriterTest : public testing::Test {
+class StreamWriterTest : public ::testing::Test {
  protected:
   void WriteDone(bool ok = true) {
     EXPECT_EQ(sink_.current->value, sink_.written.back());

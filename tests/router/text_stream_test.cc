@@ -37,7 +37,7 @@ struct Case {
   std::string text, expected, matched;
 };
 
-class StopMatcherCases : public testing::TestWithParam<Case> {};
+class StopMatcherCases : public ::testing::TestWithParam<Case> {};
 
 TEST_P(StopMatcherCases, ResultDoesNotDependOnHowTheTextWasCut) {
   const Case& c = GetParam();
@@ -50,25 +50,26 @@ TEST_P(StopMatcherCases, ResultDoesNotDependOnHowTheTextWasCut) {
 
 INSTANTIATE_TEST_SUITE_P(
     FieldBugs, StopMatcherCases,
-    testing::Values(Case{{"DEFGHIJ"}, "DEFGHIJKLM", "", "DEFGHIJ"},
-                    Case{{"beta gamma"}, "alpha beta gamma delta", "alpha ", "beta gamma"},
-                    // A mere prefix is held and then released.
-                    Case{{"beta gamma"}, "alpha beta delta", "alpha beta delta", ""},
-                    Case{{"atoms with a large number of 11 protons", "ionized"},
-                         "the gas is highly ionized. And",
-                         "the gas is highly ",
-                         "ionized"},
-                    // Complete first wins; at the same byte the longest.
-                    Case{{"ab", "abc"}, "xabc", "x", "ab"}, Case{{"abc", "bc"}, "xabc", "x", "abc"},
-                    Case{{"abcd", "bc"}, "xabcd", "xa", "bc"}, Case{{"aa"}, "baaa", "b", "aa"},
-                    Case{{"aab"}, "aaab", "a", "aab"}, Case{{"abab"}, "abaabab", "aba", "abab"},
-                    Case{{"。好"}, "你好。好吗", "你好", "。好"},
-                    // The end comes while a prefix is held.
-                    Case{{"<|assistant|>"}, "pleas<", "pleas<", ""},
-                    Case{{"as|"}, "pleas", "pleas", ""}, Case{{"\n"}, "\nx", "", "\n"},
-                    // Inside a longer piece.
-                    Case{{"lo"}, "hello world", "hel", "lo"},
-                    Case{{}, "anything", "anything", ""}));
+    ::testing::Values(Case{{"DEFGHIJ"}, "DEFGHIJKLM", "", "DEFGHIJ"},
+                      Case{{"beta gamma"}, "alpha beta gamma delta", "alpha ", "beta gamma"},
+                      // A mere prefix is held and then released.
+                      Case{{"beta gamma"}, "alpha beta delta", "alpha beta delta", ""},
+                      Case{{"atoms with a large number of 11 protons", "ionized"},
+                           "the gas is highly ionized. And",
+                           "the gas is highly ",
+                           "ionized"},
+                      // Complete first wins; at the same byte the longest.
+                      Case{{"ab", "abc"}, "xabc", "x", "ab"},
+                      Case{{"abc", "bc"}, "xabc", "x", "abc"},
+                      Case{{"abcd", "bc"}, "xabcd", "xa", "bc"}, Case{{"aa"}, "baaa", "b", "aa"},
+                      Case{{"aab"}, "aaab", "a", "aab"}, Case{{"abab"}, "abaabab", "aba", "abab"},
+                      Case{{"。好"}, "你好。好吗", "你好", "。好"},
+                      // The end comes while a prefix is held.
+                      Case{{"<|assistant|>"}, "pleas<", "pleas<", ""},
+                      Case{{"as|"}, "pleas", "pleas", ""}, Case{{"\n"}, "\nx", "", "\n"},
+                      // Inside a longer piece.
+                      Case{{"lo"}, "hello world", "hel", "lo"},
+                      Case{{}, "anything", "anything", ""}));
 
 TEST(StopMatcher, HoldsNothingButAProperPrefixOfAStop) {
   StopMatcher matcher({"beta gamma", "a very long stop text that is never near"}, false);

@@ -33,7 +33,7 @@ TEST(TaskPool, RefusesBeyondItsBoundAndRunsWhatWaitsBeforeItEnds) {
   EXPECT_EQ(ran, 2);
 }
 
-class DispatcherThreadTest : public testing::Test {
+class DispatcherThreadTest : public ::testing::Test {
  protected:
   static Submission Make(RequestKey key, std::shared_ptr<ServedModel> model,
                          std::shared_ptr<FakeClient> client, absl::Duration deadline) {

@@ -32,7 +32,7 @@ struct Refused {
   std::string problem;  // that the message holds
 };
 
-class RefusedFields : public testing::TestWithParam<Refused> {};
+class RefusedFields : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(RefusedFields, AreNamedWithLimitAndValue) {
   v1::GenerateRequest request = Valid();
@@ -46,7 +46,7 @@ TEST_P(RefusedFields, AreNamedWithLimitAndValue) {
 using R = v1::GenerateRequest;
 INSTANTIATE_TEST_SUITE_P(
     Prompt, RefusedFields,
-    testing::Values(
+    ::testing::Values(
         Refused{"missing", [](R& r) { r.clear_prompt(); }, "prompt", "missing"},
         Refused{"empty", [](R& r) { r.set_prompt(""); }, "prompt", "empty"},
         Refused{"empty_ids", [](R& r) { r.mutable_prompt_ids(); }, "prompt_ids.ids", "empty"},
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Sampling, RefusedFields,
-    testing::Values(
+    ::testing::Values(
         Refused{"t_negative", [](R& r) { r.mutable_sampling()->set_temperature(-1); },
                 "sampling.temperature", "is -1; it must be in [0, 100]"},
         Refused{"t_nan", [](R& r) { r.mutable_sampling()->set_temperature(kNan); },
@@ -201,29 +201,29 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Stop, RefusedFields,
-    testing::Values(Refused{"max_tokens_zero", [](R& r) { r.mutable_stop()->set_max_tokens(0); },
-                            "stop.max_tokens", "is 0"},
-                    Refused{"max_tokens_beyond", [](R& r) { r.mutable_stop()->set_max_tokens(97); },
-                            "stop.max_tokens",
-                            "is 97; the context of 100 tokens leaves 96 after the prompt's 4"},
-                    Refused{"ten_thousand_texts",
-                            [](R& r) {
-                              for (int i = 0; i < 10000; ++i) r.mutable_stop()->add_stop("x");
-                            },
-                            "stop.stop", "has 10000 texts; the limit is 16"},
-                    Refused{"empty_text", [](R& r) { r.mutable_stop()->add_stop(""); },
-                            "stop.stop[0]", "has 0 bytes; it must have 1 to 256"},
-                    Refused{"long_text",
-                            [](R& r) { r.mutable_stop()->add_stop(std::string(257, 'x')); },
-                            "stop.stop[0]", "has 257 bytes"},
-                    Refused{"many_ids",
-                            [](R& r) {
-                              for (uint32_t i = 0; i < 65; ++i)
-                                r.mutable_stop()->add_stop_token_ids(i);
-                            },
-                            "stop.stop_token_ids", "has 65 ids; the limit is 64"},
-                    Refused{"unknown_id", [](R& r) { r.mutable_stop()->add_stop_token_ids(600); },
-                            "stop.stop_token_ids[0]", "is 600; the vocabulary has 512 tokens"}),
+    ::testing::Values(Refused{"max_tokens_zero", [](R& r) { r.mutable_stop()->set_max_tokens(0); },
+                              "stop.max_tokens", "is 0"},
+                      Refused{"max_tokens_beyond",
+                              [](R& r) { r.mutable_stop()->set_max_tokens(97); }, "stop.max_tokens",
+                              "is 97; the context of 100 tokens leaves 96 after the prompt's 4"},
+                      Refused{"ten_thousand_texts",
+                              [](R& r) {
+                                for (int i = 0; i < 10000; ++i) r.mutable_stop()->add_stop("x");
+                              },
+                              "stop.stop", "has 10000 texts; the limit is 16"},
+                      Refused{"empty_text", [](R& r) { r.mutable_stop()->add_stop(""); },
+                              "stop.stop[0]", "has 0 bytes; it must have 1 to 256"},
+                      Refused{"long_text",
+                              [](R& r) { r.mutable_stop()->add_stop(std::string(257, 'x')); },
+                              "stop.stop[0]", "has 257 bytes"},
+                      Refused{"many_ids",
+                              [](R& r) {
+                                for (uint32_t i = 0; i < 65; ++i)
+                                  r.mutable_stop()->add_stop_token_ids(i);
+                              },
+                              "stop.stop_token_ids", "has 65 ids; the limit is 64"},
+                      Refused{"unknown_id", [](R& r) { r.mutable_stop()->add_stop_token_ids(600); },
+                              "stop.stop_token_ids[0]", "is 600; the vocabulary has 512 tokens"}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Validation, FillsInDefaults) {
@@ -434,7 +434,7 @@ TEST(Validate, ConstraintsAreHandedOnAndNeedATokenizer) {
   EXPECT_EQ(valid->constraint_bytes, 1u);
   const auto refused = Validate(request, *MakeIdsModel());
   EXPECT_EQ(rpc::FieldOf(refused.status()), "constraint.json_schema");
-  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("needs a tokenizer"));
+  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr("needs a tokenizer"));
 }
 
 }  // namespace

@@ -11,6 +11,6 @@ extern "C" const char* __tsan_default_suppressions() { return "race:absl::*Statu
 int main(int argc, char** argv) {
   // A peer that goes away must show as an error, not end the test.
   signal(SIGPIPE, SIG_IGN);
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

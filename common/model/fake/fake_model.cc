@@ -144,12 +144,13 @@ class FakeModel final : public Model {
   // Digest of all KV of positions [begin, end), read from the blocks.
   uint64_t Digest(const Slice& slice, const kv::KvArena& arena, uint32_t begin,
                   uint32_t end) const {
+    const uint32_t rows = RowsOf(options_), words = WordsOf(options_);
     uint64_t digest = 0;
     for (uint32_t layer = 0; layer < options_.layers; ++layer) {
       for (uint32_t position = begin; position < end; ++position) {
         const Cell cell(options_, arena, slice, layer, position);
-        for (uint32_t row = 0; row < RowsOf(options_); ++row) {
-          for (uint32_t word = 0; word < WordsOf(options_); ++word) {
+        for (uint32_t row = 0; row < rows; ++row) {
+          for (uint32_t word = 0; word < words; ++word) {
             digest += DigestTerm(cell.Read(row, word), layer, position, row, word);
           }
         }

@@ -9,7 +9,7 @@
 namespace baton::chat {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // One token per byte; control tokens from 1000 on. A prompt then reads back as
 // text with its control tokens by name.

@@ -9,7 +9,7 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(ChatTemplate, ChatMlBringsItsDefaultSystemMessage) {
   const auto format = RecognizeChatTemplate(
@@ -46,8 +46,8 @@ TEST(ChatTemplate, UnknownOnesListTheNames) {
     const auto format = RecognizeChatTemplate(text, "the-file");
     EXPECT_EQ(format.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(format.status().message()),
-                testing::AllOf(HasSubstr("the-file"),
-                               HasSubstr("chatglm2, chatglm3, chatml, llama2, raw")));
+                ::testing::AllOf(HasSubstr("the-file"),
+                                 HasSubstr("chatglm2, chatglm3, chatml, llama2, raw")));
   }
 }
 

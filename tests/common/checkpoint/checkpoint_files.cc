@@ -141,7 +141,7 @@ void AddTinyLlamaTensors(GgufBuilder& builder) {
 }
 
 TempFolder::TempFolder() {
-  std::string pattern = testing::TempDir() + "/baton-checkpoint-XXXXXX";
+  std::string pattern = ::testing::TempDir() + "/baton-checkpoint-XXXXXX";
   EXPECT_NE(mkdtemp(pattern.data()), nullptr);
   path_ = pattern;
 }

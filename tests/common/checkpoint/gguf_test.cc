@@ -9,12 +9,12 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr uint32_t kArray = 9;
+constexpr uint32_t kGgufArray = 9;
 
 // Expects a refusal that names the file and says `why`.
-void ExpectRefused(const std::string& bytes, const std::string& why) {
+void ExpectGgufRefused(const std::string& bytes, const std::string& why) {
   const auto read = ReadGguf(MemoryFile(bytes, "bad.gguf"));
   ASSERT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("bad.gguf"));
@@ -22,8 +22,8 @@ void ExpectRefused(const std::string& bytes, const std::string& why) {
 }
 
 // Entry of a tensor of `dimensions` at `offset`.
-std::string Entry(const std::vector<uint64_t>& dimensions, uint32_t type, uint64_t offset,
-                  std::string_view name = "t") {
+std::string TensorEntry(const std::vector<uint64_t>& dimensions, uint32_t type, uint64_t offset,
+                        std::string_view name = "t") {
   std::string entry = GgufString(name) + Bytes(static_cast<uint32_t>(dimensions.size()));
   for (uint64_t dimension : dimensions) entry += Bytes(dimension);
   return entry + Bytes(type) + Bytes(offset);
@@ -80,12 +80,12 @@ TEST(Gguf, TypedAccessNamesTheKey) {
 }
 
 TEST(Gguf, RefusesOtherMagicAndVersions) {
-  ExpectRefused("", "GGUF");
-  ExpectRefused("FUGG" + GgufBuilder().Build().substr(4), "GGUF");
+  ExpectGgufRefused("", "GGUF");
+  ExpectGgufRefused("FUGG" + GgufBuilder().Build().substr(4), "GGUF");
   for (uint32_t version : {0u, 1u, 4u, 0x03000000u}) {
     GgufBuilder builder;
     builder.version = version;
-    ExpectRefused(builder.Build(), "not supported");
+    ExpectGgufRefused(builder.Build(), "not supported");
   }
 }
 
@@ -93,48 +93,50 @@ TEST(Gguf, RefusesCountsThatTheFileCanNotHold) {
   for (int64_t extra : {int64_t{-1}, int64_t{1} << 40, int64_t{1} << 62}) {
     GgufBuilder keys;
     keys.extra_keys = extra;
-    ExpectRefused(keys.Build(), "cannot fit");
+    ExpectGgufRefused(keys.Build(), "cannot fit");
     GgufBuilder tensors;
     tensors.extra_tensors = extra;
-    ExpectRefused(tensors.Build(), "cannot fit");
+    ExpectGgufRefused(tensors.Build(), "cannot fit");
   }
 }
 
 TEST(Gguf, RefusesBadKeys) {
-  ExpectRefused(GgufBuilder().Uint32("k", 1).Uint32("k", 2).Build(), "\"k\" stands twice");
-  ExpectRefused(GgufBuilder().Uint32("", 1).Build(), "length of a key");
-  ExpectRefused(GgufBuilder().Uint32(std::string(65'536, 'k'), 1).Build(), "length of a key");
-  ExpectRefused(GgufBuilder().Raw("k", 13, "0000").Build(), "type 13");
-  ExpectRefused(GgufBuilder().Raw("k", 255, "0000").Build(), "type 255");
-  ExpectRefused(GgufBuilder().Raw("k", 7, "\2").Build(), "bool");
+  ExpectGgufRefused(GgufBuilder().Uint32("k", 1).Uint32("k", 2).Build(), "\"k\" stands twice");
+  ExpectGgufRefused(GgufBuilder().Uint32("", 1).Build(), "length of a key");
+  ExpectGgufRefused(GgufBuilder().Uint32(std::string(65'536, 'k'), 1).Build(), "length of a key");
+  ExpectGgufRefused(GgufBuilder().Raw("k", 13, "0000").Build(), "type 13");
+  ExpectGgufRefused(GgufBuilder().Raw("k", 255, "0000").Build(), "type 255");
+  ExpectGgufRefused(GgufBuilder().Raw("k", 7, "\2").Build(), "bool");
 }
 
 TEST(Gguf, RefusesStringsAndArraysLongerThanTheFile) {
   for (uint64_t length : {uint64_t{1} << 60, UINT64_MAX, uint64_t{100}}) {
-    ExpectRefused(GgufBuilder().Raw("k", 8, Bytes(length)).Build(), "longer than the file");
-    ExpectRefused(GgufBuilder().Raw("k", kArray, Bytes<uint32_t>(10) + Bytes(length)).Build(),
-                  "longer than the file");
-    ExpectRefused(GgufBuilder().Raw("k", kArray, Bytes<uint32_t>(8) + Bytes(length)).Build(),
-                  "longer than the file");
+    ExpectGgufRefused(GgufBuilder().Raw("k", 8, Bytes(length)).Build(), "longer than the file");
+    ExpectGgufRefused(
+        GgufBuilder().Raw("k", kGgufArray, Bytes<uint32_t>(10) + Bytes(length)).Build(),
+        "longer than the file");
+    ExpectGgufRefused(
+        GgufBuilder().Raw("k", kGgufArray, Bytes<uint32_t>(8) + Bytes(length)).Build(),
+        "longer than the file");
   }
 }
 
 TEST(Gguf, RefusesDeepNestingWithoutRecursingIntoIt) {
   std::string nested;
-  for (int depth = 0; depth < 10'000; ++depth) nested += Bytes(kArray) + Bytes<uint64_t>(1);
+  for (int depth = 0; depth < 10'000; ++depth) nested += Bytes(kGgufArray) + Bytes<uint64_t>(1);
   nested += Bytes<uint32_t>(0) + Bytes<uint64_t>(0);
-  ExpectRefused(GgufBuilder().Raw("k", kArray, nested).Build(), "nested too deep");
+  ExpectGgufRefused(GgufBuilder().Raw("k", kGgufArray, nested).Build(), "nested too deep");
   const std::string two =
-      Bytes(kArray) + Bytes<uint64_t>(1) + Bytes<uint32_t>(0) + Bytes<uint64_t>(2) + "ab";
-  const std::string bytes = GgufBuilder().Raw("k", kArray, two).Uint32("n", 1).Build();
+      Bytes(kGgufArray) + Bytes<uint64_t>(1) + Bytes<uint32_t>(0) + Bytes<uint64_t>(2) + "ab";
+  const std::string bytes = GgufBuilder().Raw("k", kGgufArray, two).Uint32("n", 1).Build();
   EXPECT_TRUE(ReadGguf(MemoryFile(bytes)).ok());
 }
 
 TEST(Gguf, RefusesBadAlignment) {
   for (uint32_t alignment : {0u, 4u, 13u, 48u, 1u << 30}) {
-    ExpectRefused(GgufBuilder().Uint32("general.alignment", alignment).Build(), "alignment");
+    ExpectGgufRefused(GgufBuilder().Uint32("general.alignment", alignment).Build(), "alignment");
   }
-  ExpectRefused(GgufBuilder().String("general.alignment", "32").Build(), "alignment");
+  ExpectGgufRefused(GgufBuilder().String("general.alignment", "32").Build(), "alignment");
 }
 
 TEST(Gguf, RefusesBadTensorEntries) {
@@ -142,23 +144,24 @@ TEST(Gguf, RefusesBadTensorEntries) {
   const auto with = [&](const std::string& entry) {
     return GgufBuilder().RawTensor(entry, data).Build();
   };
-  ExpectRefused(with(Entry({1, 1, 1, 1, 1}, 0, 0)), "number of dimensions");
-  ExpectRefused(with(Entry({UINT64_MAX}, 0, 0)), "overflow");
-  ExpectRefused(with(Entry({uint64_t{1} << 33, uint64_t{1} << 33}, 0, 0)), "overflow");
-  ExpectRefused(with(Entry({4, (uint64_t{1} << 62) + 1}, 0, 0)), "overflow");
-  ExpectRefused(with(Entry({uint64_t{1} << 62}, 0, 0)), "overflow");
-  ExpectRefused(with(Entry({4}, 9999, 0)), "type 9999");
-  ExpectRefused(with(Entry({4}, 4, 0)), "type 4 does not exist");
-  ExpectRefused(with(Entry({33}, 2, 0)), "whole blocks");
-  ExpectRefused(with(Entry({8}, 0, 4)), "begin at 4");
-  ExpectRefused(with(Entry({8}, 0, UINT64_MAX)), "begin at");
-  ExpectRefused(with(Entry({9}, 0, 0)), "beyond the file");
-  ExpectRefused(with(Entry({8}, 0, 0, std::string(65, 't'))), "name");
-  ExpectRefused(GgufBuilder().Tensor("t", {8}, data).Tensor("t", {8}, data).Build(),
-                "stands twice");
+  ExpectGgufRefused(with(TensorEntry({1, 1, 1, 1, 1}, 0, 0)), "number of dimensions");
+  ExpectGgufRefused(with(TensorEntry({UINT64_MAX}, 0, 0)), "overflow");
+  ExpectGgufRefused(with(TensorEntry({uint64_t{1} << 33, uint64_t{1} << 33}, 0, 0)), "overflow");
+  ExpectGgufRefused(with(TensorEntry({4, (uint64_t{1} << 62) + 1}, 0, 0)), "overflow");
+  ExpectGgufRefused(with(TensorEntry({uint64_t{1} << 62}, 0, 0)), "overflow");
+  ExpectGgufRefused(with(TensorEntry({4}, 9999, 0)), "type 9999");
+  ExpectGgufRefused(with(TensorEntry({4}, 4, 0)), "type 4 does not exist");
+  ExpectGgufRefused(with(TensorEntry({33}, 2, 0)), "whole blocks");
+  ExpectGgufRefused(with(TensorEntry({8}, 0, 4)), "begin at 4");
+  ExpectGgufRefused(with(TensorEntry({8}, 0, UINT64_MAX)), "begin at");
+  ExpectGgufRefused(with(TensorEntry({9}, 0, 0)), "beyond the file");
+  ExpectGgufRefused(with(TensorEntry({8}, 0, 0, std::string(65, 't'))), "name");
+  ExpectGgufRefused(GgufBuilder().Tensor("t", {8}, data).Tensor("t", {8}, data).Build(),
+                    "stands twice");
   // Two tensors on the same bytes.
-  ExpectRefused(GgufBuilder().Tensor("a", {8}, data).RawTensor(Entry({8}, 0, 0), "").Build(),
-                "begin at 0, not at 32");
+  ExpectGgufRefused(
+      GgufBuilder().Tensor("a", {8}, data).RawTensor(TensorEntry({8}, 0, 0), "").Build(),
+      "begin at 0, not at 32");
 }
 
 TEST(Gguf, RefusesTheFileCutAtAnyByte) {

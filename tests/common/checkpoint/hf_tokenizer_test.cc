@@ -9,8 +9,8 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 ModelConfig LlamaConfig(uint32_t vocabulary) {
   ModelConfig config;

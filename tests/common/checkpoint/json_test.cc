@@ -7,7 +7,7 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Json, RefusesDoubleKeysAtAnyDepthButNotInNeighbours) {
   EXPECT_TRUE(ParseJsonObject(R"({"a":{"x":1},"b":{"x":1},"c":[{"x":1},{"x":2}]})", "f").ok());
@@ -32,7 +32,7 @@ TEST(JsonFields, ErrorsNameSourceFieldAndRange) {
   EXPECT_EQ(fields.Uint("n", 1, 70'000).value(), 70'000u);
   EXPECT_EQ(fields.Uint("nothing", 1, 9, 5).value(), 5u);
   EXPECT_THAT(std::string(fields.Uint("n", 1, 69'999).status().message()),
-              testing::AllOf(HasSubstr("config.json"), HasSubstr("\"n\""), HasSubstr("69999")));
+              ::testing::AllOf(HasSubstr("config.json"), HasSubstr("\"n\""), HasSubstr("69999")));
   for (const char* key : {"s", "neg", "f", "absent"}) {
     EXPECT_FALSE(fields.Uint(key, 0, 9).ok()) << key;
   }

@@ -10,7 +10,7 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string EmbeddedFile(const std::string& name) {
   return absl::StrCat(BATON_SOURCE_DIR, "/common/checkpoint/embedded/", name);

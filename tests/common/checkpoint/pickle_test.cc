@@ -16,21 +16,21 @@ using ::testing::HasSubstr;
 
 constexpr std::array<std::string_view, 1> kGlobals = {"torch.make"};
 
-absl::StatusOr<Pickle> Read(const std::string& bytes) {
+absl::StatusOr<Pickle> ReadFrom(const std::string& bytes) {
   return ReadPickle(std::as_bytes(std::span(bytes)), kGlobals);
 }
 
-void ExpectRefused(const std::string& value, const std::string& why,
-                   absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+void ExpectPickleRefused(const std::string& value, const std::string& why,
+                         absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const std::string bytes = PickleOf(value);
-  const auto read = Read(bytes);
+  const auto read = ReadFrom(bytes);
   EXPECT_EQ(read.status().code(), code) << why;
   EXPECT_THAT(std::string(read.status().message()), HasSubstr(why));
 }
 
 int64_t Number(const std::string& value) {
   const std::string bytes = PickleOf(value);
-  const auto pickle = Read(bytes);
+  const auto pickle = ReadFrom(bytes);
   EXPECT_TRUE(pickle.ok()) << pickle.status();
   if (!pickle.ok()) return -1;
   EXPECT_EQ(pickle->at(pickle->root).kind, PickleKind::kInt);
@@ -55,7 +55,7 @@ TEST(PickleReader, KeepsContainersAndCallsAsData) {
                            {"list", "](" + PickleInt(1) + "Ne"},
                            {"more", "]" + PickleText("x") + "a"},
                            {"pair", "\x88\x89\x86"}}));
-  const auto pickle = Read(bytes);
+  const auto pickle = ReadFrom(bytes);
   ASSERT_TRUE(pickle.ok()) << pickle.status();
   const PickleNode& root = pickle->at(pickle->root);
   ASSERT_EQ(root.kind, PickleKind::kDict);
@@ -76,14 +76,14 @@ TEST(PickleReader, KeepsContainersAndCallsAsData) {
 TEST(PickleReader, ReadsFramesShortTextsAndObjectsWithState) {
   const std::string text = "\x8c\x05torch\x94", name = "\x8c\x04make\x94";
   const std::string body = text + name + "\x93\x94" + ")R" + "h" + std::string(1, '\0') + "\x86.";
-  const auto pickle = Read("\x80\x04\x95" + Bytes<uint64_t>(body.size()) + body);
+  const auto pickle = ReadFrom("\x80\x04\x95" + Bytes<uint64_t>(body.size()) + body);
   ASSERT_TRUE(pickle.ok()) << pickle.status();
   EXPECT_EQ(pickle->at(pickle->root).items.size(), 2u);
 
   const std::string dict = PickleCall(PickleGlobal("collections", "OrderedDict"), {});
   const std::string with_state =
       PickleOf(dict + PickleText("k") + "Ns" + PickleDict({{"_metadata", dict}}) + "b");
-  const auto ordered = Read(with_state);
+  const auto ordered = ReadFrom(with_state);
   ASSERT_TRUE(ordered.ok()) << ordered.status();
   EXPECT_EQ(ordered->at(ordered->root).kind, PickleKind::kDict);
   EXPECT_EQ(ordered->at(ordered->root).items.size(), 2u);
@@ -91,68 +91,69 @@ TEST(PickleReader, ReadsFramesShortTextsAndObjectsWithState) {
 
 TEST(PickleReader, RefusesEveryOtherGlobalByName) {
   using enum absl::StatusCode;
-  ExpectRefused(PickleCall(PickleGlobal("posix", "system"), {PickleText("id")}),
-                "global posix.system", kUnimplemented);
-  ExpectRefused(PickleGlobal("builtins", "eval"), "global builtins.eval", kUnimplemented);
-  ExpectRefused("\x8c\x02os\x8c\x06system\x93", "global os.system", kUnimplemented);
-  ExpectRefused(PickleGlobal("torch", "makes"), "torch.makes", kUnimplemented);
-  ExpectRefused(PickleGlobal("torc", "h.make"), "torc.h.make", kUnimplemented);
-  ExpectRefused(PickleGlobal("\x1b[2J", "x"), "\\x1b[2J.x", kUnimplemented);
+  ExpectPickleRefused(PickleCall(PickleGlobal("posix", "system"), {PickleText("id")}),
+                      "global posix.system", kUnimplemented);
+  ExpectPickleRefused(PickleGlobal("builtins", "eval"), "global builtins.eval", kUnimplemented);
+  ExpectPickleRefused("\x8c\x02os\x8c\x06system\x93", "global os.system", kUnimplemented);
+  ExpectPickleRefused(PickleGlobal("torch", "makes"), "torch.makes", kUnimplemented);
+  ExpectPickleRefused(PickleGlobal("torc", "h.make"), "torc.h.make", kUnimplemented);
+  ExpectPickleRefused(PickleGlobal("\x1b[2J", "x"), "\\x1b[2J.x", kUnimplemented);
 }
 
 TEST(PickleReader, RefusesEveryOtherOpcodeByName) {
   using enum absl::StatusCode;
-  ExpectRefused("(ios\nsystem\n", "opcode INST (0x69)", kUnimplemented);
-  ExpectRefused("N(\x81", "opcode NEWOBJ (0x81)", kUnimplemented);
-  ExpectRefused("\x82\x01", "opcode EXT1", kUnimplemented);
-  ExpectRefused("(o", "opcode OBJ", kUnimplemented);
-  ExpectRefused("P1\n", "opcode PERSID", kUnimplemented);
-  ExpectRefused("\xff", "opcode unknown (0xff) at byte 2", kUnimplemented);
+  ExpectPickleRefused("(ios\nsystem\n", "opcode INST (0x69)", kUnimplemented);
+  ExpectPickleRefused("N(\x81", "opcode NEWOBJ (0x81)", kUnimplemented);
+  ExpectPickleRefused("\x82\x01", "opcode EXT1", kUnimplemented);
+  ExpectPickleRefused("(o", "opcode OBJ", kUnimplemented);
+  ExpectPickleRefused("P1\n", "opcode PERSID", kUnimplemented);
+  ExpectPickleRefused("\xff", "opcode unknown (0xff) at byte 2", kUnimplemented);
 }
 
 TEST(PickleReader, RefusesWhatNoPicklerWrites) {
-  EXPECT_FALSE(Read("").ok());
-  EXPECT_FALSE(Read(std::string("\x80\x01N.", 4)).ok());  // protocol 1
-  EXPECT_FALSE(Read("\x80\x06N.").ok());
-  ExpectRefused("", "too few values");
-  ExpectRefused("NN", "left over");
-  ExpectRefused("(N", "left over");
-  ExpectRefused("t", "no mark");
-  ExpectRefused("N\x86", "too few values");
-  ExpectRefused("N(\x85t", "too few values");  // a mark is a floor
-  ExpectRefused("h\x05", "no memo entry 5");
-  ExpectRefused("q\x05", "too few values");
-  ExpectRefused("NNa", "no list");
-  ExpectRefused("]NNs", "no dict");
-  ExpectRefused("}(Nu", "a key without a value");
-  ExpectRefused("N)R", "REDUCE of something else");
-  ExpectRefused(PickleGlobal("torch", "make") + "]R", "REDUCE of something else");
-  ExpectRefused(PickleCall(PickleGlobal("collections", "OrderedDict"), {"]"}), "with arguments");
-  ExpectRefused("N}b", "BUILD of what is no dict");
-  ExpectRefused("NN\x93", "a global without a name");
-  ExpectRefused("X\x02" + std::string(3, '\0') + "\xc3\x28", "not valid UTF-8");
-  ExpectRefused("\x8a\x09" + std::string(9, '\0'), "a number of 9 bytes");
+  EXPECT_FALSE(ReadFrom("").ok());
+  EXPECT_FALSE(ReadFrom(std::string("\x80\x01N.", 4)).ok());  // protocol 1
+  EXPECT_FALSE(ReadFrom("\x80\x06N.").ok());
+  ExpectPickleRefused("", "too few values");
+  ExpectPickleRefused("NN", "left over");
+  ExpectPickleRefused("(N", "left over");
+  ExpectPickleRefused("t", "no mark");
+  ExpectPickleRefused("N\x86", "too few values");
+  ExpectPickleRefused("N(\x85t", "too few values");  // a mark is a floor
+  ExpectPickleRefused("h\x05", "no memo entry 5");
+  ExpectPickleRefused("q\x05", "too few values");
+  ExpectPickleRefused("NNa", "no list");
+  ExpectPickleRefused("]NNs", "no dict");
+  ExpectPickleRefused("}(Nu", "a key without a value");
+  ExpectPickleRefused("N)R", "REDUCE of something else");
+  ExpectPickleRefused(PickleGlobal("torch", "make") + "]R", "REDUCE of something else");
+  ExpectPickleRefused(PickleCall(PickleGlobal("collections", "OrderedDict"), {"]"}),
+                      "with arguments");
+  ExpectPickleRefused("N}b", "BUILD of what is no dict");
+  ExpectPickleRefused("NN\x93", "a global without a name");
+  ExpectPickleRefused("X\x02" + std::string(3, '\0') + "\xc3\x28", "not valid UTF-8");
+  ExpectPickleRefused("\x8a\x09" + std::string(9, '\0'), "a number of 9 bytes");
 }
 
 TEST(PickleReader, SizesThatLieAllocateNothing) {
   for (const std::string& value : {std::string("X\xff\xff\xff\xff"), "\x8d" + Bytes(UINT64_MAX),
                                    "\x8d" + Bytes(uint64_t{1} << 62), std::string("\x8c\xff x"),
                                    std::string("cos"), std::string("J\x01")}) {
-    ExpectRefused(value, "ends inside an opcode");
+    ExpectPickleRefused(value, "ends inside an opcode");
   }
-  ExpectRefused("\x95" + Bytes(UINT64_MAX), "a frame beyond the end");
+  ExpectPickleRefused("\x95" + Bytes(UINT64_MAX), "a frame beyond the end");
   const std::string bytes = PickleOf(std::string(1'100'000, ')'));
-  const auto many = Read(bytes);
+  const auto many = ReadFrom(bytes);
   EXPECT_EQ(many.status().code(), absl::StatusCode::kUnimplemented);
   const std::string large(size_t{17} << 20, '(');
-  EXPECT_THAT(std::string(Read(large).status().message()), HasSubstr("over the limit"));
+  EXPECT_THAT(std::string(ReadFrom(large).status().message()), HasSubstr("over the limit"));
 }
 
 TEST(PickleReader, RefusesEveryTruncation) {
   const std::string bytes =
       PickleOf(PickleDict({{"call", PickleCall(PickleGlobal("torch", "make"), {PickleInt(7)})}}));
   for (size_t size = 0; size < bytes.size(); ++size) {
-    EXPECT_FALSE(Read(bytes.substr(0, size)).ok()) << size;
+    EXPECT_FALSE(ReadFrom(bytes.substr(0, size)).ok()) << size;
   }
 }
 

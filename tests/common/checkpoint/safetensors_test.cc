@@ -10,16 +10,16 @@
 namespace baton::checkpoint {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-void ExpectRefused(const std::string& bytes, const std::string& why) {
+void ExpectSafetensorsRefused(const std::string& bytes, const std::string& why) {
   const auto read = ReadSafetensors(MemoryFile(bytes, "bad.safetensors"));
   ASSERT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument) << why;
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("bad.safetensors"));
   EXPECT_THAT(std::string(read.status().message()), HasSubstr(why));
 }
 
-std::string One(const std::string& fields, size_t data_bytes = 16) {
+std::string OneTensor(const std::string& fields, size_t data_bytes = 16) {
   return Safetensors("{\"t\":{" + fields + "}}", std::string(data_bytes, '\0'));
 }
 
@@ -43,64 +43,72 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirData) {
 }
 
 TEST(Safetensors, RefusesBadHeaderLengths) {
-  ExpectRefused("", "shorter");
-  ExpectRefused("1234567", "shorter");
-  ExpectRefused(Bytes<uint64_t>(0), "not JSON");
-  ExpectRefused(Bytes<uint64_t>(60), "header of 60");
-  ExpectRefused(Bytes<uint64_t>(UINT64_MAX) + "{}", "header of");
-  ExpectRefused(Bytes<uint64_t>(100'000'001) + "{}", "over the limit");
+  ExpectSafetensorsRefused("", "shorter");
+  ExpectSafetensorsRefused("1234567", "shorter");
+  ExpectSafetensorsRefused(Bytes<uint64_t>(0), "not JSON");
+  ExpectSafetensorsRefused(Bytes<uint64_t>(60), "header of 60");
+  ExpectSafetensorsRefused(Bytes<uint64_t>(UINT64_MAX) + "{}", "header of");
+  ExpectSafetensorsRefused(Bytes<uint64_t>(100'000'001) + "{}", "over the limit");
 }
 
 TEST(Safetensors, RefusesBadHeaderText) {
   for (const char* header : {"{", "[]", "3", "\xFF\xFE", "{\"a\xFF\":1}", "nul"}) {
-    ExpectRefused(Safetensors(header, ""), "JSON");
+    ExpectSafetensorsRefused(Safetensors(header, ""), "JSON");
   }
-  ExpectRefused(Safetensors(std::string("{}\0\0", 4), ""), "NUL");
-  ExpectRefused(Safetensors("{\"a\":" + std::string(50'000, '['), ""), "nested too deep");
-  ExpectRefused(Safetensors(R"({"__metadata__":{"k":1}})", ""), "__metadata__");
-  ExpectRefused(Safetensors(R"({"t":1})", ""), "no object");
-  ExpectRefused(Safetensors(R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                            R"("t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
-                            "x"),
-                "stands twice");
+  ExpectSafetensorsRefused(Safetensors(std::string("{}\0\0", 4), ""), "NUL");
+  ExpectSafetensorsRefused(Safetensors("{\"a\":" + std::string(50'000, '['), ""),
+                           "nested too deep");
+  ExpectSafetensorsRefused(Safetensors(R"({"__metadata__":{"k":1}})", ""), "__metadata__");
+  ExpectSafetensorsRefused(Safetensors(R"({"t":1})", ""), "no object");
+  ExpectSafetensorsRefused(Safetensors(R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                       R"("t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                                       "x"),
+                           "stands twice");
 }
 
 TEST(Safetensors, RefusesBadEntriesByTensor) {
-  ExpectRefused(One(R"("shape":[4],"data_offsets":[0,16])"), "\"t\": no dtype");
-  ExpectRefused(One(R"("dtype":"X7","shape":[4],"data_offsets":[0,16])"), "X7");
-  ExpectRefused(One(R"("dtype":"F32","data_offsets":[0,16])"), "no shape");
+  ExpectSafetensorsRefused(OneTensor(R"("shape":[4],"data_offsets":[0,16])"), "\"t\": no dtype");
+  ExpectSafetensorsRefused(OneTensor(R"("dtype":"X7","shape":[4],"data_offsets":[0,16])"), "X7");
+  ExpectSafetensorsRefused(OneTensor(R"("dtype":"F32","data_offsets":[0,16])"), "no shape");
   for (const char* offsets : {"[0,16,16]", "[0]", "[-1,15]", "[0,\"16\"]", "[0,16.0]", "7"}) {
-    ExpectRefused(One(R"("dtype":"F32","shape":[4],"data_offsets":)" + std::string(offsets)),
-                  "two whole numbers");
+    ExpectSafetensorsRefused(
+        OneTensor(R"("dtype":"F32","shape":[4],"data_offsets":)" + std::string(offsets)),
+        "two whole numbers");
   }
   for (const char* shape : {"[-4]", "[\"4\"]", "[4.0]", "[null]", "[[4]]"}) {
-    ExpectRefused(One(R"("dtype":"F32","data_offsets":[0,16],"shape":)" + std::string(shape)),
-                  "no whole number");
+    ExpectSafetensorsRefused(
+        OneTensor(R"("dtype":"F32","data_offsets":[0,16],"shape":)" + std::string(shape)),
+        "no whole number");
   }
 }
 
 TEST(Safetensors, RefusesSizesThatDoNotAgree) {
-  ExpectRefused(One(R"("dtype":"F32","shape":[1000,1000],"data_offsets":[0,16])"), "need 4000000");
-  ExpectRefused(One(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16])"),
-                "overflows");
-  ExpectRefused(One(R"("dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,16])"),
-                "overflows");
-  ExpectRefused(One(R"("dtype":"F32","shape":[4],"data_offsets":[16,0])"), "ends before");
-  ExpectRefused(One(R"("dtype":"F32","shape":[4],"data_offsets":[16,32])"), "follow byte 0");
+  ExpectSafetensorsRefused(OneTensor(R"("dtype":"F32","shape":[1000,1000],"data_offsets":[0,16])"),
+                           "need 4000000");
+  ExpectSafetensorsRefused(
+      OneTensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16])"),
+      "overflows");
+  ExpectSafetensorsRefused(
+      OneTensor(R"("dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,16])"),
+      "overflows");
+  ExpectSafetensorsRefused(OneTensor(R"("dtype":"F32","shape":[4],"data_offsets":[16,0])"),
+                           "ends before");
+  ExpectSafetensorsRefused(OneTensor(R"("dtype":"F32","shape":[4],"data_offsets":[16,32])"),
+                           "follow byte 0");
 }
 
 TEST(Safetensors, RefusesHolesOverlapsAndTails) {
   const std::string fields = R"("dtype":"F32","shape":[4],"data_offsets":[0,16])";
-  ExpectRefused(One(fields, 15), "bytes there are");
-  ExpectRefused(One(fields, 17), "end at byte 16 of 17");
-  ExpectRefused(Safetensors(R"({"k":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-                            R"("v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
-                            "1234"),
-                "follow byte 4");
-  ExpectRefused(Safetensors(R"({"k":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
-                            R"("v":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
-                            "1234"),
-                "\"v\"");
+  ExpectSafetensorsRefused(OneTensor(fields, 15), "bytes there are");
+  ExpectSafetensorsRefused(OneTensor(fields, 17), "end at byte 16 of 17");
+  ExpectSafetensorsRefused(Safetensors(R"({"k":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                                       R"("v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+                                       "1234"),
+                           "follow byte 4");
+  ExpectSafetensorsRefused(Safetensors(R"({"k":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                                       R"("v":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",
+                                       "1234"),
+                           "\"v\"");
 }
 
 // Two shards and their index, each replaceable.

@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void ExpectRefused(const std::string& bytes, const std::string& why,
-                   absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+void ExpectTorchFileRefused(const std::string& bytes, const std::string& why,
+                            absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const auto read = ReadTorchFile(MemoryFile(bytes, "bad.bin"));
   EXPECT_EQ(read.status().code(), code) << why << ": " << read.status();
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("bad.bin"));
@@ -86,27 +86,31 @@ TEST(TorchFile, AcceptsContiguousViewsAlone) {
 }
 
 TEST(TorchFile, RefusesTensorsOutsideTheirStorage) {
-  ExpectRefused(One({"Float", "0", 6, {7}}), "tensor \"t\": its 7 values at 0 reach beyond the 6");
-  ExpectRefused(One({.type = "Float", .key = "0", .count = 6, .shape = {6}, .offset = 1}),
-                "its 6 values at 1");
-  ExpectRefused(One({.type = "Float", .key = "0", .count = 6, .shape = {6}, .offset = -1}),
-                "offset, shape or strides");
-  ExpectRefused(One({.type = "Float", .key = "0", .count = 6, .shape = {1}, .offset = INT64_MAX}),
-                "reach beyond");
-  ExpectRefused(One({"Float", "0", 6, {uint64_t{1} << 62, 4}, {4, 1}}), "its size overflows");
-  ExpectRefused(One({"Float", "0", 6, {uint64_t{1} << 32, uint64_t{1} << 32, 0}, {1, 1, 1}}),
-                "its size overflows");
-  ExpectRefused(One({"Float", "0", 6, {UINT64_MAX}, {1}}), "offset, shape or strides");
+  ExpectTorchFileRefused(One({"Float", "0", 6, {7}}),
+                         "tensor \"t\": its 7 values at 0 reach beyond the 6");
+  ExpectTorchFileRefused(One({.type = "Float", .key = "0", .count = 6, .shape = {6}, .offset = 1}),
+                         "its 6 values at 1");
+  ExpectTorchFileRefused(One({.type = "Float", .key = "0", .count = 6, .shape = {6}, .offset = -1}),
+                         "offset, shape or strides");
+  ExpectTorchFileRefused(
+      One({.type = "Float", .key = "0", .count = 6, .shape = {1}, .offset = INT64_MAX}),
+      "reach beyond");
+  ExpectTorchFileRefused(One({"Float", "0", 6, {uint64_t{1} << 62, 4}, {4, 1}}),
+                         "its size overflows");
+  ExpectTorchFileRefused(
+      One({"Float", "0", 6, {uint64_t{1} << 32, uint64_t{1} << 32, 0}, {1, 1, 1}}),
+      "its size overflows");
+  ExpectTorchFileRefused(One({"Float", "0", 6, {UINT64_MAX}, {1}}), "offset, shape or strides");
 }
 
 TEST(TorchFile, RefusesStoragesThatAreNotWhatThePickleSays) {
-  ExpectRefused(One({"Float", "0", 5, {5}}), "holds 24 bytes, not 20");
-  ExpectRefused(One({"Double", "0", 6, {6}}), "holds 24 bytes, not 48");
-  ExpectRefused(One({"Float", "0", uint64_t{1} << 62, {6}}), "type or size");
-  ExpectRefused(One({"Float", "1", 6, {6}}), "no entry \"m/data/1\"");
-  ExpectRefused(One({"Float", "../data.pkl", 6, {6}}), "no entry \"m/data/../data.pkl\"");
-  ExpectRefused(One({"Quint8", "0", 6, {6}}), "global torch.Quint8Storage",
-                absl::StatusCode::kUnimplemented);
+  ExpectTorchFileRefused(One({"Float", "0", 5, {5}}), "holds 24 bytes, not 20");
+  ExpectTorchFileRefused(One({"Double", "0", 6, {6}}), "holds 24 bytes, not 48");
+  ExpectTorchFileRefused(One({"Float", "0", uint64_t{1} << 62, {6}}), "type or size");
+  ExpectTorchFileRefused(One({"Float", "1", 6, {6}}), "no entry \"m/data/1\"");
+  ExpectTorchFileRefused(One({"Float", "../data.pkl", 6, {6}}), "no entry \"m/data/../data.pkl\"");
+  ExpectTorchFileRefused(One({"Quint8", "0", 6, {6}}), "global torch.Quint8Storage",
+                         absl::StatusCode::kUnimplemented);
 }
 
 TEST(TorchFile, RefusesDictsOfOtherThings) {
@@ -114,30 +118,31 @@ TEST(TorchFile, RefusesDictsOfOtherThings) {
   const auto file = [](const std::string& value) {
     return TorchFile(PickleOf(value), {std::string(24, '\0')});
   };
-  ExpectRefused(file("N"), "no dict of tensors");
-  ExpectRefused(file(tensor), "no dict of tensors");
-  ExpectRefused(file(PickleDict({{"state_dict", PickleDict({{"t", tensor}})}})),
-                "tensor \"state_dict\": it is no tensor");
-  ExpectRefused(file(PickleDict({{"t", tensor}, {"t", tensor}})), "\"t\": it stands twice");
-  ExpectRefused(file("}(" + PickleInt(1) + tensor + "u"), "no name of a tensor");
-  ExpectRefused(file(PickleDict({{"epoch", PickleInt(3)}})), "\"epoch\": it is no tensor");
+  ExpectTorchFileRefused(file("N"), "no dict of tensors");
+  ExpectTorchFileRefused(file(tensor), "no dict of tensors");
+  ExpectTorchFileRefused(file(PickleDict({{"state_dict", PickleDict({{"t", tensor}})}})),
+                         "tensor \"state_dict\": it is no tensor");
+  ExpectTorchFileRefused(file(PickleDict({{"t", tensor}, {"t", tensor}})),
+                         "\"t\": it stands twice");
+  ExpectTorchFileRefused(file("}(" + PickleInt(1) + tensor + "u"), "no name of a tensor");
+  ExpectTorchFileRefused(file(PickleDict({{"epoch", PickleInt(3)}})), "\"epoch\": it is no tensor");
   // A dict that holds itself.
-  ExpectRefused(file("}q\x01" + PickleText("x") + "h\x01s"), "\"x\": it is no tensor");
-  ExpectRefused(file(PickleDict({{"t", PickleText("id") + "Q"}})), "it is no tensor");
-  ExpectRefused(file(PickleDict({{"x", PickleCall(PickleGlobal("os", "system"), {})}})),
-                "global os.system", absl::StatusCode::kUnimplemented);
+  ExpectTorchFileRefused(file("}q\x01" + PickleText("x") + "h\x01s"), "\"x\": it is no tensor");
+  ExpectTorchFileRefused(file(PickleDict({{"t", PickleText("id") + "Q"}})), "it is no tensor");
+  ExpectTorchFileRefused(file(PickleDict({{"x", PickleCall(PickleGlobal("os", "system"), {})}})),
+                         "global os.system", absl::StatusCode::kUnimplemented);
 }
 
 TEST(TorchFile, RefusesOtherContainers) {
   using enum absl::StatusCode;
-  ExpectRefused("", "shorter than a zip container");
-  ExpectRefused("\x80\x02\x8a\x0al\xfc\x9c", "before 1.6", kUnimplemented);
-  ExpectRefused(ZipBuilder().Build(), "without data.pkl");
+  ExpectTorchFileRefused("", "shorter than a zip container");
+  ExpectTorchFileRefused("\x80\x02\x8a\x0al\xfc\x9c", "before 1.6", kUnimplemented);
+  ExpectTorchFileRefused(ZipBuilder().Build(), "without data.pkl");
   ZipBuilder zip{.entries = {{.name = "a/data.pkl", .data = PickleOf("}")},
                              {.name = "a/byteorder", .data = "big"}}};
-  ExpectRefused(zip.Build(), "not little-endian", kUnimplemented);
+  ExpectTorchFileRefused(zip.Build(), "not little-endian", kUnimplemented);
   zip.entries[1] = {.name = "b/data.pkl", .data = PickleOf("}")};
-  ExpectRefused(zip.Build(), "two entries named data.pkl");
+  ExpectTorchFileRefused(zip.Build(), "two entries named data.pkl");
 }
 
 TEST(TorchFile, IndexNamesTheShards) {

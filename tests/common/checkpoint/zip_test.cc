@@ -16,8 +16,8 @@ ZipBuilder Two() {
   return {.entries = {{.name = "a", .data = "first"}, {.name = "b", .data = ""}}};
 }
 
-void ExpectRefused(const std::string& bytes, const std::string& why,
-                   absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+void ExpectZipRefused(const std::string& bytes, const std::string& why,
+                      absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
   const auto read = ReadStoredZip(MemoryFile(bytes, "bad.zip"));
   EXPECT_EQ(read.status().code(), code) << why;
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("bad.zip"));
@@ -68,11 +68,11 @@ TEST(StoredZip, RefusesWhatItCannotRead) {
   using enum absl::StatusCode;
   ZipBuilder zip = Two();
   zip.entries[0].method = 8;
-  ExpectRefused(zip.Build(), "entry \"a\" is compressed (method 8)", kUnimplemented);
+  ExpectZipRefused(zip.Build(), "entry \"a\" is compressed (method 8)", kUnimplemented);
   zip = Two();
   zip.entries[1].flags |= 1;
-  ExpectRefused(zip.Build(), "entry \"b\" is encrypted", kUnimplemented);
-  ExpectRefused("PK, but no more than that, whatever comes", "no end record");
+  ExpectZipRefused(zip.Build(), "entry \"b\" is encrypted", kUnimplemented);
+  ExpectZipRefused("PK, but no more than that, whatever comes", "no end record");
 }
 
 TEST(StoredZip, RefusesEntriesThatLieAboutTheirPlace) {
@@ -80,7 +80,7 @@ TEST(StoredZip, RefusesEntriesThatLieAboutTheirPlace) {
     ZipBuilder zip = Two();
     zip.entries[1] = second;
     zip.zip64_entries = zip64;
-    ExpectRefused(zip.Build(), why);
+    ExpectZipRefused(zip.Build(), why);
   };
   refused({.name = "b", .data = "12345678", .extra_size = 1}, "8 stored bytes of 9");
   refused({.name = "b", .data = "12345678", .extra_size = 100, .extra_packed = 100},
@@ -104,13 +104,13 @@ TEST(StoredZip, RefusesEntriesThatOverlap) {
   const size_t inside = good.find("PK\x03\x04", 4), own = good.find("PK\x03\x04", inside + 4);
   ASSERT_NE(own, std::string::npos);
   zip.entries[1].extra_offset = static_cast<int64_t>(inside) - static_cast<int64_t>(own);
-  ExpectRefused(zip.Build(), "entry \"a\": its");
+  ExpectZipRefused(zip.Build(), "entry \"a\": its");
 
   // Both at one place, under two names for one header.
   zip.entries[0].data = "first";
   zip.entries[0].local_name = zip.entries[0].name = "c";
   zip.entries[1].extra_offset = -static_cast<int64_t>(zip.Build().find("PK\x03\x04", 4));
-  ExpectRefused(zip.Build(), "entry \"");
+  ExpectZipRefused(zip.Build(), "entry \"");
 }
 
 TEST(StoredZip, RefusesEndRecordsThatDoNotFitTheDirectory) {
@@ -118,7 +118,7 @@ TEST(StoredZip, RefusesEndRecordsThatDoNotFitTheDirectory) {
     const auto refused = [zip64](ZipBuilder zip, const std::string& why) {
       zip.entries = Two().entries;
       zip.zip64_end = zip64;
-      ExpectRefused(zip.Build(), why);
+      ExpectZipRefused(zip.Build(), why);
     };
     refused({.extra_entries = 1}, "3 entries in a directory of");
     refused({.extra_entries = -1}, "1 entries end at");
@@ -132,11 +132,11 @@ TEST(StoredZip, RefusesEndRecordsThatDoNotFitTheDirectory) {
   zip.zip64_end = true;
   for (const int64_t shift : {int64_t{1}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
     zip.extra_locator = shift;
-    ExpectRefused(zip.Build(), "no zip64 end record");
+    ExpectZipRefused(zip.Build(), "no zip64 end record");
   }
   zip.extra_locator = 0;
   zip.extra_entries = INT64_MAX;
-  ExpectRefused(zip.Build(), "entries in a directory");
+  ExpectZipRefused(zip.Build(), "entries in a directory");
 }
 
 }  // namespace

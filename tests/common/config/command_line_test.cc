@@ -42,11 +42,11 @@ Outcome ParseArguments(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "baton-test");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   outcome.code = line.Parse(static_cast<int>(argv.size()), argv.data());
-  outcome.out = testing::internal::GetCapturedStdout();
-  outcome.err = testing::internal::GetCapturedStderr();
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
   return outcome;
 }
 
@@ -151,9 +151,9 @@ TEST(CommandLine, RefusesAMistypedCommand) {
   std::vector<std::string> arguments = {"baton", "genrate"};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(line.Parse(2, argv.data()), 2);
-  const std::string err = testing::internal::GetCapturedStderr();
+  const std::string err = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(err.find("did you mean 'generate'?"), std::string::npos) << err;
 }
 

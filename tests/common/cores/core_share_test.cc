@@ -56,10 +56,10 @@ TEST(Divide, MoreWorkersThanCpusShareThemEvenly) {
   EXPECT_EQ(workers, (std::vector<int>{2, 2}));
 }
 
-class CoreShareTest : public testing::Test {
+class CoreShareTest : public ::testing::Test {
  protected:
   CoreShareTest() {
-    std::string name = testing::TempDir() + "/cores-XXXXXX";
+    std::string name = ::testing::TempDir() + "/cores-XXXXXX";
     folder_ = mkdtemp(name.data());
   }
   ~CoreShareTest() override { std::filesystem::remove_all(folder_); }

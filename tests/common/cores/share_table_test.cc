@@ -14,11 +14,11 @@
 namespace baton::cores {
 namespace {
 
-class ShareTableTest : public testing::Test {
+class ShareTableTest : public ::testing::Test {
  protected:
   ShareTableTest()
-      : path_(testing::TempDir() + "/share-" + std::to_string(getpid()) + "-" +
-              testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : path_(::testing::TempDir() + "/share-" + std::to_string(getpid()) + "-" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     unlink(path_.c_str());
   }
   ~ShareTableTest() override {

@@ -13,7 +13,7 @@ namespace {
 
 using model::FakeOptions;
 using model::FakeReference;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST(Admission, NoMoreThanMaxSequencesRunAtOnce) {
   Recorder recorder;
@@ -36,7 +36,7 @@ TEST(Admission, NoMoreThanMaxSequencesRunAtOnce) {
 }
 
 // One seat, taken by a sequence that runs until it is cancelled.
-class AdmissionOrder : public testing::Test {
+class AdmissionOrder : public ::testing::Test {
  protected:
   void Start(absl::Duration aging) {
     Options options = PoolOf(300);

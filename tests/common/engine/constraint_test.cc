@@ -13,7 +13,7 @@ namespace baton::engine {
 namespace {
 
 using model::FakeOptions;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr TokenId kEnd = 2;  // FakeOptions' end token
 constexpr TokenId kFirstByte = 3;
@@ -47,7 +47,7 @@ grammar::Source SchemaSource() {
       {}};
 }
 
-class Constraints : public testing::Test {
+class Constraints : public ::testing::Test {
  protected:
   SequenceSpec Spec(uint64_t key, uint32_t max_tokens = 60, Role role = Role::kWhole) {
     SequenceSpec spec = MakeSpec(key, {5, 6, 7, static_cast<TokenId>(key % 900)}, max_tokens, role);

@@ -15,8 +15,8 @@ namespace {
 
 using model::FakeOptions;
 using model::FakeReference;
-using testing::ElementsAreArray;
-using testing::HasSubstr;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 // Submits, waits, and returns what was heard.
 Heard RunAlone(Engine& engine, Recorder& recorder, const SequenceSpec& spec) {

@@ -16,7 +16,7 @@ namespace {
 
 using kv::BlockId;
 
-class FakeModelTest : public testing::Test {
+class FakeModelTest : public ::testing::Test {
  protected:
   void Make(const FakeOptions& options) {
     options_ = options;

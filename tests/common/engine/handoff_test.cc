@@ -12,10 +12,10 @@ namespace baton::engine {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A decode engine whose hand-offs are played by the test.
-class LandingTest : public testing::Test {
+class LandingTest : public ::testing::Test {
  protected:
   using Blocks = absl::StatusOr<Engine::Reservation>;
 

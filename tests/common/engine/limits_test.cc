@@ -12,9 +12,9 @@ namespace baton::engine {
 namespace {
 
 using absl::StatusCode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class EngineLimits : public testing::Test {
+class EngineLimits : public ::testing::Test {
  protected:
   void Start(const model::FakeOptions& fake, const Options& options) {
     engine_ = MakeEngine(fake, options, &recorder_);

@@ -12,7 +12,7 @@
 namespace baton::engine {
 namespace {
 
-class RealModel : public testing::Test {
+class RealModel : public ::testing::Test {
  protected:
   static std::unique_ptr<Engine> Make(const Options& options, Listener* listener) {
     const auto checkpoint = checkpoint::OpenCheckpoint("embedded");

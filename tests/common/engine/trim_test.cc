@@ -16,7 +16,7 @@ using model::FakeReference;
 
 constexpr uint32_t kStreams = 32;
 
-class Trim : public testing::Test {
+class Trim : public ::testing::Test {
  protected:
   // Trims to one size and another until all have ended.
   void TrimUntilEnd(Engine& engine, Recorder& recorder, const std::vector<SequenceSpec>& specs) {

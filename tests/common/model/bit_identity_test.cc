@@ -79,7 +79,7 @@ TEST_P(BitIdentityTest, DecodingAfterAPromptOfAnyLength) {
 // Another worker comes and goes between the steps.
 TEST_P(BitIdentityTest, StepsOnAChangingPartOfTheCores) {
   if (slow()) return;  // the same code above the kernels
-  std::string folder = testing::TempDir() + "/cores-XXXXXX";
+  std::string folder = ::testing::TempDir() + "/cores-XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   LoadOptions shared = options(2);
   auto cores = cores::CoreShare::Create(cores::Kind::kDecode, folder);

@@ -12,9 +12,9 @@
 namespace baton::model {
 namespace {
 
-class CgroupCpusTest : public testing::Test {
+class CgroupCpusTest : public ::testing::Test {
  protected:
-  CgroupCpusTest() : root_(testing::TempDir() + "/cgroup_cpus_test") {
+  CgroupCpusTest() : root_(::testing::TempDir() + "/cgroup_cpus_test") {
     std::filesystem::remove_all(root_);
   }
   ~CgroupCpusTest() override { std::filesystem::remove_all(root_); }

@@ -16,7 +16,7 @@ class FakeInference final : public baton::v1::Inference::Service {
   }
 };
 
-class ServerTest : public testing::Test {
+class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto server = Server::Start({}, {{"baton.v1.Inference", &service_}});

@@ -12,7 +12,7 @@
 namespace baton::sched {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr uint32_t kBlock = 32;
 // The order in which they stand.

@@ -12,8 +12,8 @@
 namespace baton::sched {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const absl::Time kNow = absl::FromUnixSeconds(2000);
 const Worker kWorker{{.chunk_tokens = 64, .max_step_tokens = 128}, {.prompt_token = 1e-3}};

@@ -7,7 +7,7 @@
 namespace baton::tokenizer {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Kind = TokenKind;
 
 // GPT-2's printable character of a byte, for the bytes these tests use.

@@ -7,7 +7,7 @@
 namespace baton::tokenizer {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> Split(std::string_view name, std::string_view text) {
   const auto made = PreTokenizer::Make(name);
@@ -40,7 +40,7 @@ TEST(PreTokenizer, MongolianVowelSeparatorIsNoSpace) {
 TEST(PreTokenizer, UnknownNameListsThoseThatAreKnown) {
   const auto made = PreTokenizer::Make("tekken");
   EXPECT_EQ(made.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(made.status().message()), testing::HasSubstr("smollm"));
+  EXPECT_THAT(std::string(made.status().message()), ::testing::HasSubstr("smollm"));
 }
 
 TEST(PreTokenizer, LongRunsOfOneKindAreCutInLinearTime) {

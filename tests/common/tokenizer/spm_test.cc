@@ -7,7 +7,7 @@
 namespace baton::tokenizer {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 using Kind = TokenKind;
 
 struct Piece {

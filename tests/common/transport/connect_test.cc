@@ -205,7 +205,7 @@ TEST_P(Endpoints, OptionsThatCannotWorkSayWhatToChange) {
   EXPECT_EQ(MakeSender(sender, layout_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, Endpoints, testing::Values("shm"));
+INSTANTIATE_TEST_SUITE_P(Kv, Endpoints, ::testing::Values("shm"));
 
 }  // namespace
 }  // namespace baton::transport

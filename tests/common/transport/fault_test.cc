@@ -95,7 +95,7 @@ TEST_P(BadNetwork, FrozenConnectionEndsWithLeaseAndDeadline) {
   EXPECT_EQ(landing_->abort_reason(2).code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, BadNetwork, testing::Values("tcp"));
+INSTANTIATE_TEST_SUITE_P(Kv, BadNetwork, ::testing::Values("tcp"));
 
 class FaultySender : public TransportTest {
  protected:

@@ -113,7 +113,7 @@ TEST_P(HostileReceiver, RefusalKeepsItsCodeAndUnknownTransfersAreIgnored) {
       absl::FailedPreconditionError("other model"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, HostileReceiver, testing::Values("tcp"));
+INSTANTIATE_TEST_SUITE_P(Kv, HostileReceiver, ::testing::Values("tcp"));
 
 class HostileUcxReceiver : public HostileReceiver {};
 
@@ -135,7 +135,7 @@ TEST_P(HostileUcxReceiver, WelcomeWithoutARingOrWithAnotherEndsTheCallsWithUnava
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, HostileUcxReceiver, testing::ValuesIn([] {
+INSTANTIATE_TEST_SUITE_P(Kv, HostileUcxReceiver, ::testing::ValuesIn([] {
                            std::vector<std::string> names = TransportNames();
                            std::erase_if(names, [](const auto& name) { return name != "ucx"; });
                            return names;

@@ -351,7 +351,7 @@ TEST_P(HostileSender, TicketsAndConnectionsHaveALimit) {
 }
 
 BATON_ALL_TRANSPORTS(HostileSender);
-INSTANTIATE_TEST_SUITE_P(Kv, HostileShmSender, testing::Values("shm"));
+INSTANTIATE_TEST_SUITE_P(Kv, HostileShmSender, ::testing::Values("shm"));
 
 }  // namespace
 }  // namespace baton::transport

@@ -141,7 +141,7 @@ class TempDir {
 };
 
 // Parameter: the transport's name.
-class TransportTest : public testing::TestWithParam<std::string> {
+class TransportTest : public ::testing::TestWithParam<std::string> {
  protected:
   TransportTest() { SetLogLevel(LogLevel::kError); }
 
@@ -207,8 +207,8 @@ class TransportTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<KvSender> sender_;
 };
 
-#define BATON_ALL_TRANSPORTS(suite)                                        \
-  INSTANTIATE_TEST_SUITE_P(Kv, suite, testing::ValuesIn(TransportNames()), \
+#define BATON_ALL_TRANSPORTS(suite)                                          \
+  INSTANTIATE_TEST_SUITE_P(Kv, suite, ::testing::ValuesIn(TransportNames()), \
                            [](const auto& instance) { return instance.param; })
 
 }  // namespace baton::transport

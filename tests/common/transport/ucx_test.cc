@@ -217,7 +217,7 @@ TEST_P(Ucx, TransportThatTheAddressDoesNotServeIsRefused) {
   EXPECT_NE(sender.Read().refused().message().find("\"tcp\" is not offered"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kv, Ucx, testing::Values("ucx"));
+INSTANTIATE_TEST_SUITE_P(Kv, Ucx, ::testing::Values("ucx"));
 
 }  // namespace
 }  // namespace baton::transport

@@ -18,7 +18,7 @@ class NoListener final : public engine::Listener {
   void OnStep(const engine::StepOutput&) override {}
 };
 
-class AdminServiceTest : public testing::Test {
+class AdminServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto server = rpc::Server::Start({}, {{"baton.v1.Admin", &service_}});

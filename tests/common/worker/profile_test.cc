@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-class ProfileTest : public testing::Test {
+class ProfileTest : public ::testing::Test {
  protected:
   ~ProfileTest() override { std::filesystem::remove(path_); }
 
@@ -106,9 +106,9 @@ TEST_F(ProfileTest, IsBoundedAndOfAKilledWorkerStillReadable) {
 TEST_F(ProfileTest, FileThatCannotBeWrittenIsRefusedWithItsFlag) {
   const auto profile = Profile::Create("/nowhere/trace.json", "decode");
   EXPECT_EQ(profile.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(
-      std::string(profile.status().message()),
-      testing::AllOf(testing::HasSubstr("--profile"), testing::HasSubstr("/nowhere/trace.json")));
+  EXPECT_THAT(std::string(profile.status().message()),
+              ::testing::AllOf(::testing::HasSubstr("--profile"),
+                               ::testing::HasSubstr("/nowhere/trace.json")));
 }
 
 }  // namespace

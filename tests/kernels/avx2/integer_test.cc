@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kInputs = 32 * kGroup, kOutputs = kPanelOutputs;
 
-class Avx2IntegerTest : public testing::TestWithParam<WeightType> {
+class Avx2IntegerTest : public ::testing::TestWithParam<WeightType> {
  protected:
   void SetUp() override {
     backend_ = FindBackend("avx2");
@@ -110,7 +110,7 @@ TEST_P(Avx2IntegerTest, InfinityStaysInItsRow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BlockTypes, Avx2IntegerTest,
-                         testing::Values(WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1),
+                         ::testing::Values(WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1),
                          [](const auto& test) { return WeightTypeName(test.param); });
 
 TEST(Avx2Backend, StandsBetweenAvx512AndGeneric) {

@@ -237,7 +237,7 @@ void ExpectPrefill(const Shape& shape, const std::vector<PromptSlice>& slices) {
   }
 }
 
-class GpuAttentionTest : public testing::TestWithParam<KvElement> {};
+class GpuAttentionTest : public ::testing::TestWithParam<KvElement> {};
 
 TEST_P(GpuAttentionTest, DecodeAgreesAtBordersOfBlocksAndSegments) {
   ExpectDecode({64, 2, 3, GetParam()},
@@ -326,7 +326,8 @@ TEST_P(GpuAttentionTest, OneTokenCanHaveAllTheWeight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Elements, GpuAttentionTest,
-                         testing::Values(KvElement::kBf16, KvElement::kInt8), [](const auto& test) {
+                         ::testing::Values(KvElement::kBf16, KvElement::kInt8),
+                         [](const auto& test) {
                            return test.param == KvElement::kInt8 ? "Int8" : "Bf16";
                          });
 

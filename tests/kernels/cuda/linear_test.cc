@@ -73,7 +73,7 @@ void ExpectProduct(const StoredMatrix& matrix, uint32_t rows) {
   }
 }
 
-class GpuLinearTest : public testing::TestWithParam<WeightType> {};
+class GpuLinearTest : public ::testing::TestWithParam<WeightType> {};
 
 TEST_P(GpuLinearTest, AgreesForEveryRowCountAndTile) {
   const uint32_t step = kernels::BlockInputs(GetParam()) == 256 ? 256 : 32;
@@ -156,9 +156,9 @@ TEST_P(GpuLinearTest, BitsAreTheSameInEverySchedule) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GpuLinearTest,
-                         testing::Values(WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0,
-                                         WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ4K,
-                                         WeightType::kQ6K),
+                         ::testing::Values(WeightType::kF32, WeightType::kBf16, WeightType::kQ8_0,
+                                           WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ4K,
+                                           WeightType::kQ6K),
                          [](const auto& test) { return kernels::WeightTypeName(test.param); });
 
 }  // namespace

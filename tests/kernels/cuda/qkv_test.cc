@@ -129,7 +129,7 @@ void ExpectEqual(const Shape& shape, const Step& step) {
   EXPECT_TRUE(gpu.pool == cpu.pool) << "head size " << shape.head_dim;
 }
 
-class GpuQkvTest : public testing::TestWithParam<KvElement> {};
+class GpuQkvTest : public ::testing::TestWithParam<KvElement> {};
 
 TEST_P(GpuQkvTest, BitsAreThoseOfTheCpuForEveryShape) {
   for (const auto pairs : {RopePairs::kAdjacent, RopePairs::kHalves}) {
@@ -186,7 +186,8 @@ TEST(GpuQkv, InfinityInAKeyMakesItsScaleNan) {
   EXPECT_TRUE(std::isnan(Bf16ToFloat(bits)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Elements, GpuQkvTest, testing::Values(KvElement::kBf16, KvElement::kInt8),
+INSTANTIATE_TEST_SUITE_P(Elements, GpuQkvTest,
+                         ::testing::Values(KvElement::kBf16, KvElement::kInt8),
                          [](const auto& test) {
                            return test.param == KvElement::kInt8 ? "Int8" : "Bf16";
                          });
