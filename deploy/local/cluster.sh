@@ -51,8 +51,9 @@ for number in prefill decode port timeout; do
   [[ ${!number} =~ ^[0-9]+$ ]] || die "--$number: '${!number}' is not a whole number"
 done
 
-# A pid file holds "pid start-time", so that a reused pid is never signalled.
-start_time() { awk '{print $22}' "/proc/$1/stat" 2>/dev/null; }
+# A pid file holds "pid start-time", so that a reused pid is never signalled. A
+# process that has ended may stay a zombie: in a container nobody may collect it.
+start_time() { awk '$3 != "Z" {print $22}' "/proc/$1/stat" 2>/dev/null; }
 alive() {
   local pid begun
   read -r pid begun <"$1" 2>/dev/null || return 1
