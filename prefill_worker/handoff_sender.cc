@@ -108,7 +108,7 @@ void HandoffSender::Begin(const engine::SequenceSpec& spec) {
   const absl::Time deadline = std::min(spec.deadline, transfer->begun + timeout_);
   transfer->writer =
       sender_->Open(endpoints, request, deadline,
-                    [this, transfer](absl::Status status) { Granted(transfer, status); });
+                    [this, transfer](const absl::Status& status) { Granted(transfer, status); });
 }
 
 void HandoffSender::BlocksReady(engine::SequenceRef ref, uint32_t first_block,
@@ -132,7 +132,7 @@ void HandoffSender::BlocksReady(engine::SequenceRef ref, uint32_t first_block,
         sources.push_back(arena.LayerSpan(blocks[block - first_block], layer));
       }
     }
-    transfer->writer->Put(range, std::move(sources), [this, transfer](absl::Status status) {
+    transfer->writer->Put(range, std::move(sources), [this, transfer](const absl::Status& status) {
       CallDone(transfer, status, /*committed=*/false);
     });
   }
@@ -147,7 +147,7 @@ void HandoffSender::Commit(engine::SequenceRef ref, const engine::HandoffState& 
     transfer->closed = true;
     ++transfer->calls;
   }
-  transfer->writer->Commit(CommitStateFrom(state), [this, transfer](absl::Status status) {
+  transfer->writer->Commit(CommitStateFrom(state), [this, transfer](const absl::Status& status) {
     CallDone(transfer, status, status.ok());
   });
 }

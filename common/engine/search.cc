@@ -79,8 +79,7 @@ void Engine::Impl::FollowBeams(Sequence& sequence, std::span<const uint32_t> par
   for (size_t i = 0; i < parents.size(); ++i) {
     Branch& parent = sequence.branches[parents[i]];
     const bool last = --uses[parents[i]] == 0;
-    next.push_back(last ? std::move(parent) : Share(sequence, parent));
-    if (last) parent.blocks.clear();
+    next.push_back(last ? std::exchange(parent, Branch{}) : Share(sequence, parent));
     next.back().tokens.push_back(sequence.search->live()[i].tokens.back());
   }
   for (Branch& branch : sequence.branches) ReleaseBlocks(sequence, branch);

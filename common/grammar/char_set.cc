@@ -32,7 +32,7 @@ CharSet BeyondAscii(uint32_t categories) {
       ranges.push_back({code, code});
     }
   }
-  return CharSet::Of(std::move(ranges));
+  return CharSet::Of(ranges);
 }
 
 constexpr uint32_t Bit(int category) { return 1u << category; }
@@ -106,7 +106,7 @@ void Cut(uint32_t first, uint32_t last, uint32_t size, std::vector<ByteSequence>
 
 }  // namespace
 
-CharSet CharSet::Of(std::vector<CodeRange> ranges) {
+CharSet CharSet::Of(const std::vector<CodeRange>& ranges) {
   std::vector<CodeRange> parts;
   for (const CodeRange& range : ranges) AddWithoutSurrogates(range, parts);
   std::sort(parts.begin(), parts.end(),

@@ -20,7 +20,7 @@ class CharSet final {
  public:
   CharSet() = default;
   // Any ranges, in any order.
-  static CharSet Of(std::vector<CodeRange> ranges);
+  static CharSet Of(const std::vector<CodeRange>& ranges);
   static CharSet All();
 
   CharSet Union(const CharSet& other) const;

@@ -223,7 +223,7 @@ ExprPtr JsonList(const ExprPtr& item, uint32_t min, uint32_t max) {
 
 AnyJson AddAnyJson(RuleSet& rules) {
   const auto first = static_cast<uint32_t>(rules.rules.size());
-  const AnyJson any{Rule(first), Rule(first + 1), Rule(first + 2)};
+  AnyJson any{Rule(first), Rule(first + 1), Rule(first + 2)};
   const ExprPtr string = JsonString(Repeat(JsonCharacter(), 0, kNoLimit));
   rules.rules.push_back(Choice(
       {string, JsonNumber(), Text("true"), Text("false"), Text("null"), any.object, any.array}));

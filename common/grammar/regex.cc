@@ -155,7 +155,7 @@ class Parser {
       reader_.Fail(absl::StrCat("groups more than ", kMostGroups, " deep"), at);
     }
     if (!status().ok()) return {};
-    const Piece piece = ParseChoice(depth + 1);
+    Piece piece = ParseChoice(depth + 1);
     if (status().ok() && !reader_.Take(')')) reader_.Fail("unmatched (", at);
     return piece;
   }

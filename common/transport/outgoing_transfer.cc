@@ -58,7 +58,7 @@ absl::Status OutgoingTransfer::AddCommit(const CommitState& state, Done done) {
     return absl::OkStatus();
   }
   if (commit_) {
-    const absl::Status twice = absl::FailedPreconditionError("a second commit");
+    absl::Status twice = absl::FailedPreconditionError("a second commit");
     done(twice);
     return twice;
   }

@@ -98,7 +98,7 @@ absl::StatusOr<uint32_t> PlanFloorBlocks(const std::string& flag, const kv::KvLa
 absl::StatusOr<uint64_t> PlanSwapBytes(const std::string& flag, uint64_t available_bytes) {
   if (flag.empty()) return std::min<uint64_t>(kDefaultSwap, available_bytes / 8);
   if (flag == "0") return 0;
-  const absl::StatusOr<uint64_t> bytes = ParseBytes(flag);
+  absl::StatusOr<uint64_t> bytes = ParseBytes(flag);
   if (bytes.ok()) return bytes;
   return absl::InvalidArgumentError(
       absl::StrCat("--kv-swap: ", std::string(bytes.status().message())));

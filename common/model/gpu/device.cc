@@ -33,6 +33,7 @@ void* OpenLibrary(const std::string& plugin, std::string* problem) {
     if (candidate != name && !std::filesystem::exists(candidate, error)) continue;
     // Never closed: the CUDA runtime does not like to be unloaded.
     if (void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps it per thread.
     const char* text = dlerror();
     *problem = text == nullptr ? "" : text;
   }

@@ -180,10 +180,10 @@ TEST(Regex, LongCountsAreExact) {
 }
 
 TEST(Regex, WhatIsNotSupportedIsNamedWithItsPlace) {
-  struct Case {
+  struct Unsupported {
     const char *pattern, *problem;
   };
-  const Case cases[] = {
+  const Unsupported cases[] = {
       {"a(?=b)", "lookahead (?=...) at byte 1 is not supported"},
       {"a(?!b)", "lookahead (?!...) at byte 1"},
       {"(?<=a)b", "lookbehind (?<=...) at byte 0"},
@@ -213,7 +213,7 @@ TEST(Regex, WhatIsNotSupportedIsNamedWithItsPlace) {
       {"\\ud800", "escape of no character at byte 0"},
       {"\xFF", "no valid UTF-8"},
   };
-  for (const Case& c : cases) {
+  for (const Unsupported& c : cases) {
     EXPECT_THAT(Refusal(RegexSource(c.pattern)), HasSubstr(c.problem)) << c.pattern;
   }
 }
