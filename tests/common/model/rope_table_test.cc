@@ -18,9 +18,9 @@ TEST(RopeTable, PositionZeroDoesNotRotate) {
 // A 32k model with a rope ratio of 50: float32 angles would be off by 1e-3 out
 // there, and a table cut at 8192 would be read beyond its end.
 TEST(RopeTable, IsExactAtFarPositions) {
-  constexpr uint32_t kContext = 32768, kRotary = 64;
+  constexpr uint32_t kTableContext = 32768, kRotary = 64;
   constexpr double kBase = 10000.0 * 50;
-  const RopeTable table(kContext, kRotary, kBase);
+  const RopeTable table(kTableContext, kRotary, kBase);
   for (uint32_t position : {1u, 2049u, 8191u, 8192u, 8193u, 32767u}) {
     for (uint32_t i = 0; i < kRotary / 2; ++i) {
       const long double angle =
