@@ -32,8 +32,7 @@ void ComputeFlags::Register(config::CommandLine& line) {
   line.AddChoice("Compute", "kv-dtype", &kv_dtype_, {"auto", "bf16", "int8", "f32"},
                  "Type of the KV cache; auto: bf16 for fast, f32 for exact");
   line.Add("Compute", "threads", &threads_, "0: as many as affinity and cgroup quota allow");
-  line.AddChoice("Compute", "isa", &isa_,
-                 {"auto", "avx512", "avx512vnni", "avx2", "generic", "ref"}, "Instruction set");
+  line.AddChoice("Compute", "isa", &isa_, model::IsaNames(), "Instruction set");
   line.Add("Compute", "packed-cache", &packed_cache_,
            "Folder of packed weights, shared with workers, or off; default: "
            "$BATON_CACHE_DIR/packed or ~/.cache/baton/packed");

@@ -65,6 +65,12 @@ ModelInfo InfoOf(const checkpoint::Checkpoint& checkpoint, const checkpoint::Mod
 
 }  // namespace
 
+std::vector<std::string> IsaNames() {
+  std::vector<std::string> names = {"auto"};
+  for (const kernels::Backend* backend : kernels::Backends()) names.emplace_back(backend->name());
+  return names;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const checkpoint::Checkpoint& checkpoint,
                                                  const LoadOptions& options) {
   checkpoint::ModelConfig config = checkpoint.config();

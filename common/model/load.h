@@ -31,7 +31,7 @@ struct LoadOptions {
   WeightChoice weights = WeightChoice::kStored;  // float weights may become others
   std::optional<kv::KvType> kv_type;             // default: f32 for kExact, bf16 for kFast
   uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
-  std::string isa = "auto";                      // or a name of kernels::Backend
+  std::string isa = "auto";                      // one of IsaNames()
   uint32_t max_step_tokens = 1024;
   // Most tokens of one sequence; 0: what the checkpoint says. More than that is
   // beyond what the model was trained for: for sequences with a window.
@@ -45,6 +45,9 @@ struct LoadOptions {
   StepProfile* profile = nullptr;
   PackedCacheOptions cache;  // no cache unless a folder is given
 };
+
+// "auto", then the backends that are built in, best first; not all may run here.
+std::vector<std::string> IsaNames();
 
 // The model copies all it needs: neither the checkpoint nor its files have to
 // outlive this call.

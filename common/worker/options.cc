@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/kv/layout.h"
 #include "common/model/head_decay.h"
+#include "common/model/load.h"
 #include "common/model/weight_choice.h"
 #include "common/speculation/draft_policy.h"
 #include "common/transport/kv_transport.h"
@@ -66,8 +67,7 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice("Model", "share-cores", &options->share_cores, {"auto", "off"},
                  "auto: pin threads, and divide the cores with workers of this host and user "
                  "that compute at the same time");
-  line.Add("Model", "isa", &options->isa,
-           "Instruction set: auto, avx512, avx512vnni, avx2, generic or ref");
+  line.AddChoice("Model", "isa", &options->isa, model::IsaNames(), "Instruction set");
   line.Add("Model", "device", &options->device,
            "Where the model runs: cpu, or cuda:N with libbaton_cuda.so (docs/gpu.md)");
   line.Add("Model", "head-decay", &options->head_decay,
