@@ -56,7 +56,7 @@ void Engine::Impl::HandoffDone(SequenceRef ref, absl::Status status, std::string
   }
   sequence.handed_off = status.ok();
   if (sequence.state == State::kEnding) return Retire(sequence);
-  End(sequence, std::move(status));
+  End(sequence, status);
 }
 
 void Engine::Impl::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted) {
@@ -107,7 +107,7 @@ void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
   }
   if (absl::Status fits = CheckState(sequence, state); !fits.ok()) {
     accepted(fits);
-    return End(sequence, std::move(fits));
+    return End(sequence, fits);
   }
   Branch& trunk = sequence.trunk();
   trunk.computed = sequence.prompt_tokens;
@@ -155,7 +155,7 @@ void Engine::Impl::ReleaseReservation(SequenceRef ref, absl::Status reason) {
   Unpin(sequence);
   if (sequence.state == State::kEnding) return Retire(sequence);
   if (reason.ok()) reason = absl::CancelledError("the hand-off was given up");
-  End(sequence, std::move(reason));
+  End(sequence, reason);
 }
 
 void Engine::Impl::SetReservationCancelled(std::function<void(SequenceRef)> callback) {

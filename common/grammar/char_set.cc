@@ -127,7 +127,7 @@ CharSet CharSet::All() { return Of({{0, kLastCodePoint}}); }
 CharSet CharSet::Union(const CharSet& other) const {
   std::vector<CodeRange> ranges = ranges_;
   ranges.insert(ranges.end(), other.ranges_.begin(), other.ranges_.end());
-  return Of(std::move(ranges));
+  return Of(ranges);
 }
 
 CharSet CharSet::Minus(const CharSet& other) const {
@@ -144,7 +144,7 @@ CharSet CharSet::Minus(const CharSet& other) const {
     }
     if (!gone) left.push_back(range);
   }
-  return Of(std::move(left));
+  return Of(left);
 }
 
 bool CharSet::Contains(uint32_t code) const {

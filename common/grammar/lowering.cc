@@ -68,7 +68,7 @@ void Lowering::Flatten(uint32_t node, std::vector<uint32_t>& flat) const {
 }
 
 // Nodes that take bytes are joined into one: fewer alternatives at run time.
-Node Lowering::UnionOf(std::vector<uint32_t> nodes) {
+Node Lowering::UnionOf(const std::vector<uint32_t>& nodes) {
   if (full()) return {Op::kBytes, 0, 0};
   std::vector<uint32_t> flat;
   for (uint32_t node : nodes) Flatten(node, flat);
@@ -98,7 +98,7 @@ Node Lowering::UnionOf(std::vector<uint32_t> nodes) {
 
 uint32_t Lowering::AddUnion(std::vector<uint32_t> nodes) {
   if (nodes.size() == 1) return nodes[0];
-  const Node node = UnionOf(std::move(nodes));
+  const Node node = UnionOf(nodes);
   return Add(node);
 }
 

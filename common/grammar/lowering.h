@@ -47,7 +47,7 @@ class Lowering final {
   uint32_t AddBytes(std::vector<Edge> edges);
   // A node that goes on at each of `nodes`.
   uint32_t AddUnion(std::vector<uint32_t> nodes);
-  Node UnionOf(std::vector<uint32_t> nodes);
+  Node UnionOf(const std::vector<uint32_t>& nodes);
   void Flatten(uint32_t node, std::vector<uint32_t>& flat) const;
   bool full() const;
 

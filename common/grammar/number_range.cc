@@ -115,7 +115,7 @@ class Fraction {
   }
 
   ExprPtr From(size_t at, const Decimal* low, const Decimal* high) const {
-    const ExprPtr end = at > 0 && MayEnd(at, low, high) ? Text("") : Nothing();
+    ExprPtr end = at > 0 && MayEnd(at, low, high) ? Text("") : Nothing();
     if (at == digits_) return end;
     if (low == nullptr && high == nullptr) return AnyDigits(at > 0 ? 0 : 1, digits_ - at);
     const char least = low == nullptr ? '0' : low->digit(at);

@@ -131,7 +131,7 @@ absl::Status CheckTokens(const v1::Assign& assign, const AssignLimits& limits) {
 }
 
 absl::StatusOr<kv::Window> WindowFrom(const v1::Assign& assign, const AssignLimits& limits) {
-  const absl::StatusOr<kv::Window> window = kv::WindowFrom(assign);
+  absl::StatusOr<kv::Window> window = kv::WindowFrom(assign);
   if (!window.ok()) return rpc::BadField("window", std::string(window.status().message()));
   if (window->limited() && !limits.windows) {
     return rpc::BadField("window", absl::StrCat("is ", window->tokens,

@@ -120,7 +120,7 @@ AttachStream::State RouterLink::Serve(AttachStream& stream) {
   absl::Time last_heartbeat = absl::InfinitePast();
   bool attached = false, told_unreachable = false;
   for (;;) {
-    const AttachStream::State state = stream.state();
+    AttachStream::State state = stream.state();
     if (state.phase == AttachStream::Phase::kDone) return state;
     const absl::Time now = absl::Now();
     if (state.phase == AttachStream::Phase::kAttached && !attached) {

@@ -31,6 +31,7 @@ ShutdownSignals::ShutdownSignals() {
 
 ShutdownSignals::~ShutdownSignals() {
   stopping_ = true;
+  // The thread waits for it: NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread)
   pthread_kill(thread_.native_handle(), SIGTERM);
   thread_.join();
 }
