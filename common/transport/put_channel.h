@@ -32,7 +32,7 @@ class PutChannel {
   // not (never inside this call, for then the channel goes). Nothing is staged
   // before.
   virtual void Welcomed(const baton::v1::HandoffWelcome& /*welcome*/, Done ready) {
-    std::move(ready)(absl::OkStatus());
+    Done(std::move(ready))(absl::OkStatus());
   }
   // How many bytes a frame should carry at most (but at least one slice).
   virtual size_t frame_bytes() const = 0;
