@@ -89,7 +89,9 @@ void Engine::Impl::CommitDraft(const Row& row, std::span<const float> logits,
   bool goes_on = true, right = true;
   while (goes_on && right && chosen < row.tokens) {
     ++branch.computed;
-    goes_on = CommitToken(sequence, branch, logits.subspan(chosen * width, width), times);
+    goes_on = CommitToken(
+        sequence, branch,
+        ChooseToken(sequence, branch, branch.choice, logits.subspan(chosen * width, width)), times);
     right = chosen < drafted && branch.tokens.back() == row.fed[chosen + 1];
     ++chosen;
   }

@@ -70,6 +70,8 @@ class Engine::Impl final {
     // With a draft: what is computed, the branch's last token and the draft.
     std::vector<TokenId> fed = {};
     uint32_t matched = 0;  // speculation::Draft
+    // Chosen before it is committed; none: chosen then.
+    std::optional<absl::StatusOr<sampling::Sample>> sample = std::nullopt;
 
     bool drafted() const { return !fed.empty(); }
 
@@ -189,11 +191,11 @@ class Engine::Impl final {
   absl::Status RunModel(std::span<const Row> rows);
   // Learns what the step took, and charges tenants for it.
   void Account(std::span<const Row> rows, const StepTimes& times);
-  void CommitRows(std::span<const Row> rows, const StepTimes& times);
-  void CommitRow(const Row& row, std::span<const float> logits, const StepTimes& times);
-  // Chooses a branch's next token. False: it does not go on as it did, for it has
-  // ended or failed, or a search begins.
-  bool CommitToken(Sequence& sequence, Branch& branch, std::span<const float> logits,
+  void CommitRows(std::span<Row> rows, const StepTimes& times);
+  void CommitRow(Row& row, std::span<const float> logits, const StepTimes& times);
+  // A branch's next token. False: it does not go on as it did, for it has ended
+  // or failed, or a search begins.
+  bool CommitToken(Sequence& sequence, Branch& branch, absl::StatusOr<sampling::Sample> sample,
                    const StepTimes& times);
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
   void CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens);
@@ -203,6 +205,11 @@ class Engine::Impl final {
   absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence, Branch& branch, uint32_t choice,
                                                std::span<const float> logits);
   void EmitToken(Sequence& sequence, TokenOutput token, const StepTimes& times);
+
+  // sample_rows.cc
+  // Chooses the tokens of rows that follow from what stands before the step
+  // alone, on the model's threads.
+  void SampleRows(std::span<Row> rows);
 
   // branches.cc
   // Chooses what follows the prompt: the first token of each choice, or where a

@@ -57,6 +57,7 @@ bool Engine::Impl::RunStep(absl::Time now) {
     }
     return true;
   }
+  SampleRows(rows);
   CommitRows(rows, times);
   // First tokens are on their way before the last blocks are copied, which
   // takes the CPU for milliseconds.
@@ -174,10 +175,10 @@ void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
 }
 
 // Rows of beams, which are next to each other, are committed together.
-void Engine::Impl::CommitRows(std::span<const Row> rows, const StepTimes& times) {
+void Engine::Impl::CommitRows(std::span<Row> rows, const StepTimes& times) {
   const size_t width = model_->info().vocabulary_size;
   std::span<const float> logits = logits_;
-  for (std::span<const Row> rest = rows; !rest.empty();) {
+  for (std::span<Row> rest = rows; !rest.empty();) {
     size_t count = 1, logit_rows = rest.front().logit_rows();
     const bool beams = rest.front().sampled && rest.front().sequence->search.has_value();
     if (beams) {
@@ -193,11 +194,10 @@ void Engine::Impl::CommitRows(std::span<const Row> rows, const StepTimes& times)
     rest = rest.subspan(count);
     logits = logits.subspan(own.size());
   }
-  for (Sequence* sequence : SequencesOf(rows)) Settle(*sequence);
+  for (Sequence* sequence : SequencesOf(std::span<const Row>(rows))) Settle(*sequence);
 }
 
-void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
-                             const StepTimes& times) {
+void Engine::Impl::CommitRow(Row& row, std::span<const float> logits, const StepTimes& times) {
   if (row.drafted()) return CommitDraft(row, logits, times);
   Sequence& sequence = *row.sequence;
   Branch& branch = sequence.branches[row.branch];
@@ -215,12 +215,14 @@ void Engine::Impl::CommitRow(const Row& row, std::span<const float> logits,
   }
   const auto last = logits.last(model_->info().vocabulary_size);
   if (!sequence.forked) return BeginAnswers(sequence, last, times);
-  CommitToken(sequence, branch, last, times);
+  CommitToken(
+      sequence, branch,
+      row.sample ? *std::move(row.sample) : ChooseToken(sequence, branch, branch.choice, last),
+      times);
 }
 
-bool Engine::Impl::CommitToken(Sequence& sequence, Branch& branch, std::span<const float> logits,
-                               const StepTimes& times) {
-  auto sample = ChooseToken(sequence, branch, branch.choice, logits);
+bool Engine::Impl::CommitToken(Sequence& sequence, Branch& branch,
+                               absl::StatusOr<sampling::Sample> sample, const StepTimes& times) {
   if (!sample.ok()) {
     sequence.failure = sample.status();
     return false;

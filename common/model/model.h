@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/base/types.h"
 #include "common/kv/arena.h"
@@ -82,6 +83,13 @@ class Model {
   // INTERNAL: the device failed; the step's results are not to be used.
   virtual absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                                std::span<float> logits, const LayerDone& layer_done) = 0;
+
+  // Calls function(i) for every i below `count`, some of them at once where the
+  // model has threads: for what is left to do with the rows of a step. On the
+  // thread that calls Forward, between two of them; returns when all are done.
+  virtual void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) {
+    for (uint32_t i = 0; i < count; ++i) function(i);
+  }
 
   // No Forward follows at once: others may have the device meanwhile. On the
   // thread that calls Forward; a hint that may be left out.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/model/transformer.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -32,6 +33,14 @@ absl::Status Transformer::Forward(std::span<const Slice> slices, const kv::KvAre
   absl::Status status = RunStep(slices, arena, logits, layer_done);
   if (cores_ != nullptr) cores_->End();
   return status;
+}
+
+// On the CPUs of the step before.
+void Transformer::ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) {
+  std::atomic<uint32_t> next = 0;
+  pool_->Run([&](uint32_t) {
+    for (uint32_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) function(i);
+  });
 }
 
 absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvArena& arena,

@@ -32,6 +32,7 @@ class Transformer final : public Model {
   uint32_t max_step_tokens() const override { return max_step_tokens_; }
   absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                        std::span<float> logits, const LayerDone& layer_done) override;
+  void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override;
   void Idle() override {
     if (cores_ != nullptr) cores_->Release();
   }

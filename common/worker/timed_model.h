@@ -33,6 +33,9 @@ class TimedModel final : public model::Model {
     observe_(work);
     return status;
   }
+  void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override {
+    inner_->ForEach(count, function);
+  }
   void Idle() override { inner_->Idle(); }
 
  private:

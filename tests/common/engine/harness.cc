@@ -344,6 +344,9 @@ class GatedModel final : public model::Model {
     gate_->Pass();
     return model_->Forward(slices, arena, logits, layer_done);
   }
+  void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override {
+    model_->ForEach(count, function);
+  }
 
  private:
   std::unique_ptr<model::Model> model_;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of many rows at once: what a step has left to do on one core
+// otherwise, while the others wait for the next.
+#include <vector>
+
+#include "common/engine/impl.h"
+#include "common/sampling/sampler.h"
+
+namespace baton::engine {
+namespace {
+
+// A row whose token can be chosen before its neighbours are committed.
+struct Choice {
+  std::optional<absl::StatusOr<sampling::Sample>>* sample;
+  std::span<const float> logits;
+  sampling::Position position;
+  const sampling::Params* params;
+};
+
+}  // namespace
+
+// Left to CommitRow are rows of prompts that fork or are scored, beams and
+// drafts, where one token decides about others, and constrained ones, whose
+// masks are made in one place, one after another.
+void Engine::Impl::SampleRows(std::span<Row> rows) {
+  const size_t width = model_->info().vocabulary_size;
+  std::span<const float> logits = logits_;
+  std::vector<Choice> choices;
+  for (Row& row : rows) {
+    const auto own = logits.first(row.logit_rows() * width);
+    logits = logits.subspan(own.size());
+    Sequence& sequence = *row.sequence;
+    if (!row.sampled || row.scored || row.drafted() || !sequence.forked || sequence.search ||
+        sequence.spec.constraint != nullptr) {
+      continue;
+    }
+    Branch& branch = sequence.branches[row.branch];
+    const auto position = PositionOf(sequence, branch, branch.choice);
+    if (!position.ok()) continue;
+    choices.push_back({&row.sample, own, *position, &sequence.phase_of(branch).sampling});
+  }
+  if (choices.size() < 2) return;
+  const uint32_t usable = model_->info().usable_vocabulary;
+  model_->ForEach(static_cast<uint32_t>(choices.size()), [&](uint32_t i) {
+    const Choice& choice = choices[i];
+    choice.sample->emplace(
+        sampling::SampleToken(choice.logits, usable, choice.position, *choice.params));
+  });
+}
+
+}  // namespace baton::engine
