@@ -45,8 +45,10 @@ absl::StatusOr<engine::HandoffSender*> HandoffReceiver::Prepare(const Context& c
     BATON_ASSIGN_OR_RETURN(options_.socket_dir, SocketFolder(flags_.socket_dir));
   }
   options_.ucx = Has(options.transports, "ucx");
+  options_.nccl = Has(options.transports, "nccl");
   options_.tcp = Has(options.transports, "tcp");
-  if (options_.ucx || options_.tcp) options_.tcp_address = flags_.kv_listen;
+  options_.device = options.device;
+  if (options_.ucx || options_.nccl || options_.tcp) options_.tcp_address = flags_.kv_listen;
   return nullptr;
 }
 

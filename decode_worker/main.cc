@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   baton::config::CommandLine line("baton-decode-worker",
                                   "Takes over computed prompts and generates tokens.");
   baton::worker::AddFlags(line, &options);
-  line.Add("Network", "kv-listen", &flags.kv_listen, "Address that receives KV over tcp and ucx");
+  line.Add("Network", "kv-listen", &flags.kv_listen,
+           "Address that receives KV over tcp, ucx and nccl");
   line.Add("Network", "kv-advertise-host", &flags.kv_advertise_host,
            "Host that prefill workers dial, if not the one of --kv-listen");
   line.Add("Network", "socket-dir", &flags.socket_dir,

@@ -61,6 +61,7 @@ absl::StatusOr<engine::HandoffSender*> HandoffSender::Prepare(const Context& con
   transport::SenderOptions sender;
   sender.sender_id = options.worker_id;
   sender.host_id = options.host_id;
+  sender.device = options.device;
   sender.transports = options.transports;
   BATON_ASSIGN_OR_RETURN(sender_, make_(sender, context.layout));
   return this;

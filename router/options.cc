@@ -54,7 +54,7 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "A worker is dropped after this long without a message");
   line.Add("Workers", "heartbeat", &options->heartbeat, "Interval asked of workers");
   line.AddChoice(
-      "Workers", "transport", &options->transport, {"auto", "shm", "ucx", "tcp"},
+      "Workers", "transport", &options->transport, {"auto", "shm", "ucx", "nccl", "tcp"},
       "Transports offered for KV hand-offs; auto: all that both workers have, best first");
 
   line.Add("Streams", "max-pending-bytes", &options->max_pending_bytes,
@@ -118,10 +118,11 @@ DispatcherOptions MakeDispatcherOptions(const Options& options) {
   }
   out.local_stall = options.local_stall;
   out.lease = options.lease;
-  out.transport = options.transport == "shm"   ? TransportRule::kShm
-                  : options.transport == "ucx" ? TransportRule::kUcx
-                  : options.transport == "tcp" ? TransportRule::kTcp
-                                               : TransportRule::kAuto;
+  out.transport = options.transport == "shm"    ? TransportRule::kShm
+                  : options.transport == "ucx"  ? TransportRule::kUcx
+                  : options.transport == "nccl" ? TransportRule::kNccl
+                  : options.transport == "tcp"  ? TransportRule::kTcp
+                                                : TransportRule::kAuto;
   out.router_id = absl::StrFormat("router-%016x", RandomU64());
   return out;
 }

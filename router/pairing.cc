@@ -24,6 +24,7 @@ std::vector<v1::HandoffEndpoint> Reachable(const Worker& prefill, const Worker& 
       !prefill.hello.host_id().empty() && prefill.hello.host_id() == decode.hello.host_id();
   for (const auto& [transport, wanted_by] : {std::pair{std::string("shm"), TransportRule::kShm},
                                              {"ucx", TransportRule::kUcx},
+                                             {"nccl", TransportRule::kNccl},
                                              {"tcp", TransportRule::kTcp}}) {
     if (rule != TransportRule::kAuto && rule != wanted_by) continue;
     if (transport == "shm" && !same_host) continue;

@@ -5,7 +5,8 @@
 // differ only in how the bytes of a Put travel: `shm` through a ring in shared
 // memory that the sender makes and the receiver copies out of; `ucx` through a
 // ring of the receiver's that belongs to the connection, by RDMA or whatever
-// else UCX finds; `tcp` behind the frame. The receiver does every write into its
+// else UCX finds; `nccl` through such a ring by way of both GPUs; `tcp` behind the
+// frame. The receiver does every write into its
 // own blocks, so a late or stale sender can never touch them.
 //
 // Sender and receiver may store KV in different types: the hello says what
@@ -32,8 +33,8 @@
 namespace baton::transport {
 
 struct Endpoint {
-  std::string transport;  // "shm", "ucx", "tcp"
-  std::string address;    // Unix socket path; HOST:PORT of ucx and tcp
+  std::string transport;  // "shm", "ucx", "nccl", "tcp"
+  std::string address;    // Unix socket path; HOST:PORT of the others
 };
 
 struct ReserveRequest {
@@ -97,7 +98,7 @@ class KvWriter {
   // Gives up. Calls in flight end with CANCELLED. Does not block.
   virtual void Abort(const absl::Status& reason) = 0;
 
-  // "shm", "ucx" or "tcp"; bytes put so far. Any thread.
+  // "shm", "ucx", "nccl" or "tcp"; bytes put so far. Any thread.
   virtual std::string transport() const = 0;
   virtual uint64_t bytes() const = 0;
 };
@@ -150,11 +151,15 @@ struct ReceiverOptions {
   // Folder for the Unix socket of shm, made when it is missing; empty: no shm.
   // The path stays short (sockaddr_un holds 107 bytes).
   std::string socket_dir;
-  // HOST:PORT to listen on for tcp and ucx, port 0 for any; empty: neither.
+  // HOST:PORT to listen on for tcp, ucx and nccl, port 0 for any; empty: none of them.
   std::string tcp_address;
   // Which of them. UCX opens ports of its own besides, for bytes, on every
   // network that UCX_NET_DEVICES leaves it.
-  bool tcp = true, ucx = false;
+  bool tcp = true, ucx = false, nccl = false;
+  // What the model runs on (--device), for nccl.
+  std::string device = "cpu";
+  // A communicator of nccl that moves nothing for so long is given up.
+  absl::Duration stall_limit = absl::Seconds(5);
   // What peers are told to dial instead of tcp_address's host, when set; a name
   // is resolved once, here, since senders dial numeric addresses only.
   std::string tcp_advertise_host;
@@ -178,11 +183,14 @@ class KvReceiver {
 struct SenderOptions {
   std::string sender_id;
   std::string host_id;           // unused endpoints of other hosts are skipped by the router
-  size_t ring_bytes = 16 << 20;  // per shm or ucx connection
+  std::string device = "cpu";    // what the model runs on (--device), for nccl
+  size_t ring_bytes = 16 << 20;  // per connection of shm, ucx or nccl
   absl::Duration connect_timeout = absl::Seconds(2);
-  // When nothing is acknowledged on ucx for so long, hand-offs go on over its
-  // socket (which the kernel looks after).
+  // When nothing is acknowledged on ucx or nccl for so long, hand-offs go on over
+  // its socket (which the kernel looks after).
   absl::Duration stall_limit = absl::Seconds(5);
+  // Until another communicator of nccl is tried on the same connection; doubles.
+  absl::Duration rebuild_pause = absl::Seconds(5);
   // Which transports may be used, in order of preference.
   std::vector<std::string> transports = {"shm", "tcp"};
   // Blocks are converted to this type before they travel; unset: they travel
@@ -194,9 +202,10 @@ struct SenderOptions {
 // were installed.
 std::vector<std::string> TransportNames();
 
-// Those that a worker offers unless it is told otherwise: ucx only on hosts that
-// have a device for RDMA, for over TCP it has no advantage of plain tcp.
-std::vector<std::string> DefaultTransports();
+// Those that a worker on `device` offers unless it is told otherwise: ucx only on
+// hosts that have a device for RDMA, for over TCP it has no advantage of plain tcp;
+// nccl only on a GPU ("cuda:N"), and where its library works.
+std::vector<std::string> DefaultTransports(const std::string& device);
 
 // `landing` must outlive the receiver. UNAVAILABLE: an address is taken; the
 // message names it. MakeSender: FAILED_PRECONDITION when blocks of `layout`

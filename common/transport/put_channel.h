@@ -53,9 +53,16 @@ class PutChannel {
   virtual absl::Status Consumed(uint64_t bytes) = 0;
   // So many more Puts' bytes are where the receiver reads them, it says.
   // INVALID_ARGUMENT: more than are on their way.
-  virtual absl::Status Arrived(uint64_t /*puts*/) {
+  virtual absl::Status Arrived(const baton::v1::Arrived& /*arrived*/) {
     return absl::InvalidArgumentError("arrived, on a connection that does not ask");
   }
+  // A frame about the way of the bytes itself, which the receiver has sent.
+  virtual absl::Status OnPath(const baton::v1::NcclPath& /*path*/) {
+    return absl::InvalidArgumentError("a frame that has no place here");
+  }
+  // Whether it takes care itself that `ready` is not waited for without end; else
+  // the time to connect is all there is.
+  virtual bool bounds_opening() const { return false; }
   // Where bytes do not go by the socket: their way fails, the socket goes on
   // (fault injection).
   virtual void LosePath() {}
@@ -69,8 +76,17 @@ class PutSource {
   // INVALID_ARGUMENT: they stand where no Put can be.
   virtual absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
                                                   uint32_t payload_bytes) const = 0;
+  // Frames about the way of the bytes itself. INVALID_ARGUMENT: they have no place
+  // here, or ask for what no sender of ours would.
+  virtual absl::Status OnPath(const baton::v1::NcclPath& /*path*/) { return NoPlace(); }
+  virtual absl::Status OnExpect(const baton::v1::NcclExpect& /*expect*/) { return NoPlace(); }
   // Whether the sender waits to hear what has been copied.
   virtual bool reports_consumed() const = 0;
+
+ private:
+  static absl::Status NoPlace() {
+    return absl::InvalidArgumentError("a frame that has no place on this transport");
+  }
 };
 
 // A socket that listens, and what peers dial to reach it. `on_close` undoes
@@ -94,17 +110,21 @@ struct Listener {
 };
 
 // What a channel is made from. `lost`: its connection is of no more use, for a
-// reason that the socket does not know of; never called inside the channel's own
-// calls, nor once it is gone.
+// reason that the socket does not know of; `room`: CanSend may say another thing
+// than before. Neither is called inside the channel's own calls, nor once it is
+// gone.
 struct ChannelContext {
   const SenderOptions& options;
   EventLoop* loop;
   // Plain tcp is tried when this connection comes to nothing.
   bool tcp_follows;
   std::function<void(const absl::Status&)> lost;
+  std::function<void(const baton::v1::HandoffFrame&)> send;
+  std::function<void()> room;
 };
 
 struct SourceContext {
+  const ReceiverOptions& options;
   EventLoop* loop;
   std::function<void(const absl::Status&)> lost;  // as a channel's
   std::function<void(const baton::v1::HandoffFrame&)> send;
@@ -119,9 +139,16 @@ struct OutgoingChannel {
 // them a connection is for.
 enum class SocketKind : uint8_t { kUnix, kTcp };
 
+// What a transport needs of this process, kept for as long as it is.
+using Support = std::shared_ptr<const void>;
+
 struct Transport {
   const char* name;
   SocketKind socket;
+  // Before anything else, for a process that is to use it on `device` (what --device
+  // says); the answer is held as long as it does. May take its time. UNAVAILABLE:
+  // one sentence why it cannot work here.
+  absl::StatusOr<Support> (*prepare)(const std::string& device);
   // Begins a non-blocking connect. UNAVAILABLE, INVALID_ARGUMENT (the address).
   absl::StatusOr<UniqueFd> (*dial)(const std::string& address);
   // Fills its fields of `hello`.
@@ -137,6 +164,9 @@ struct Transport {
                                                             UniqueFd passed,
                                                             baton::v1::HandoffWelcome& welcome);
 };
+
+// For `prepare` of those that need none.
+inline absl::StatusOr<Support> NoSupport(const std::string& /*device*/) { return Support(); }
 
 // All transports that are built in, best first.
 std::span<const Transport> Transports();

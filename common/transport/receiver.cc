@@ -47,7 +47,10 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
       return absl::InvalidArgumentError("ucx is not built in");
     }
     for (const Transport& transport : Transports()) {
-      if (transport.listens(options_)) BATON_RETURN_IF_ERROR(Listen(transport));
+      if (!transport.listens(options_)) continue;
+      BATON_ASSIGN_OR_RETURN(Support support, transport.prepare(options_.device));
+      supports_.push_back(std::move(support));
+      BATON_RETURN_IF_ERROR(Listen(transport));
     }
     if (listening_.empty()) {
       return absl::InvalidArgumentError("neither socket_dir nor tcp_address is set");
@@ -205,6 +208,7 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
   const kv::KvLayout layout_;
   KvLanding* const landing_;
   const uint64_t incarnation_;
+  std::vector<Support> supports_;  // of the transports that listen
   std::vector<Endpoint> endpoints_;
   std::vector<std::unique_ptr<Listening>> listening_;
   // All below belong to the loop's thread.

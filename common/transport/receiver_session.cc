@@ -67,6 +67,12 @@ absl::StatusOr<PayloadSink*> ReceiverSession::Dispatch(const HandoffFrame& frame
     case HandoffFrame::kAbort:
       End(frame.abort().transfer(), absl::CancelledError(frame.abort().reason()));
       return nullptr;
+    case HandoffFrame::kNcclPath:
+      BATON_RETURN_IF_ERROR(source_->OnPath(frame.nccl_path()));
+      return nullptr;
+    case HandoffFrame::kNcclExpect:
+      BATON_RETURN_IF_ERROR(source_->OnExpect(frame.nccl_expect()));
+      return nullptr;
     default:
       return absl::InvalidArgumentError("a frame that only receivers send");
   }
@@ -98,7 +104,7 @@ absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, Uniq
   BATON_ASSIGN_OR_RETURN(format_, PlanIncoming(host_->layout(), hello));
   BATON_RETURN_IF_ERROR(ChooseTransport(hello.transport()));
   HandoffFrame frame;
-  const SourceContext context = {&host_->loop(),
+  const SourceContext context = {host_->options(), &host_->loop(),
                                  [this](const absl::Status& reason) { OnClosed(reason); },
                                  [this](const HandoffFrame& message) { stream_.Send(message); }};
   BATON_ASSIGN_OR_RETURN(source_, transport_->make_source(context, hello, std::move(passed),

@@ -23,6 +23,7 @@ struct SenderCore {
             const std::vector<Endpoint>& endpoints);
   void Stop();
 
+  std::vector<Support> supports;  // of the transports that may be used
   std::shared_ptr<EventLoop> loop;
   const OutgoingFormat format;
   SenderContext context;
@@ -154,6 +155,10 @@ absl::StatusOr<std::unique_ptr<SocketSender>> SocketSender::Make(const SenderOpt
         absl::StrCat("ring_bytes is ", options.ring_bytes, ", one slice has ", slice));
   }
   auto core = std::make_shared<SenderCore>(std::move(format));
+  for (const std::string& name : options.transports) {
+    BATON_ASSIGN_OR_RETURN(Support support, FindTransport(name)->prepare(options.device));
+    core->supports.push_back(std::move(support));
+  }
   core->context.options = options;
   core->context.incarnation = RandomU64();
   BATON_ASSIGN_OR_RETURN(core->loop, EventLoop::Make("kv-sender"));

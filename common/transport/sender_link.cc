@@ -99,10 +99,11 @@ void SenderLink::Greet() {
   const bool tcp_follows =
       std::any_of(endpoints_.begin() + static_cast<ptrdiff_t>(next_endpoint_) + 1, endpoints_.end(),
                   [](const Endpoint& endpoint) { return endpoint.transport == "tcp"; });
-  absl::StatusOr<OutgoingChannel> channel =
-      transport_->make_channel({context_->options, context_->loop, tcp_follows,
-                                [this](const absl::Status& reason) { OnClosed(reason); }},
-                               hello);
+  absl::StatusOr<OutgoingChannel> channel = transport_->make_channel(
+      {context_->options, context_->loop, tcp_follows,
+       [this](const absl::Status& reason) { OnClosed(reason); },
+       [this](const auto& message) { stream_->Send(message); }, [this] { Pump(); }},
+      hello);
   if (!channel.ok()) return NextEndpoint(channel.status());
   channel_ = std::move(channel->puts);
   if (context_->decorate) channel_ = context_->decorate(std::move(channel_));
@@ -280,7 +281,9 @@ absl::StatusOr<PayloadSink*> SenderLink::OnFrame(const baton::v1::HandoffFrame& 
   } else if (frame.frame_case() == Frame::kConsumed && up) {
     BATON_RETURN_IF_ERROR(channel_->Consumed(frame.consumed().bytes()));
   } else if (frame.frame_case() == Frame::kArrived && (up || state_ == State::kOpening)) {
-    BATON_RETURN_IF_ERROR(channel_->Arrived(frame.arrived().puts()));
+    BATON_RETURN_IF_ERROR(channel_->Arrived(frame.arrived()));
+  } else if (frame.frame_case() == Frame::kNcclPath && (up || state_ == State::kOpening)) {
+    BATON_RETURN_IF_ERROR(channel_->OnPath(frame.nccl_path()));
   } else if (frame.frame_case() == Frame::kCommitted && up) {
     OutgoingTransfer* const transfer = Find(frame.committed().transfer());
     if (transfer != nullptr) Remove(transfer, absl::OkStatus());
@@ -292,6 +295,7 @@ absl::StatusOr<PayloadSink*> SenderLink::OnFrame(const baton::v1::HandoffFrame& 
 
 absl::Status SenderLink::OnWelcome(const baton::v1::HandoffWelcome& welcome) {
   state_ = State::kOpening;
+  if (channel_->bounds_opening()) CancelTimer(dial_timer_);
   channel_->Welcomed(welcome, [this](const absl::Status& ready) { OnReady(ready); });
   return absl::OkStatus();
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
+#include <string>
 #include <system_error>
 #include <vector>
 
+#include "common/base/log.h"
+#include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/put_channel.h"
 #include "common/transport/shm/shm_transport.h"
 #include "common/transport/tcp/tcp_transport.h"
@@ -27,7 +30,7 @@ std::span<const Transport> Transports() {
 #ifdef BATON_HAS_UCX
                                                      UcxTransport(),
 #endif
-                                                     TcpTransport()};
+                                                     NcclTransport(), TcpTransport()};
   return kTransports;
 }
 
@@ -44,9 +47,15 @@ std::vector<std::string> TransportNames() {
   return names;
 }
 
-std::vector<std::string> DefaultTransports() {
+std::vector<std::string> DefaultTransports(const std::string& device) {
   std::vector<std::string> names = TransportNames();
   if (!HasRdmaDevice()) std::erase(names, "ucx");
+  if (!device.starts_with("cuda")) {
+    std::erase(names, "nccl");
+  } else if (const auto nccl = FindTransport("nccl")->prepare(device); !nccl.ok()) {
+    LogWarning("nccl is not offered", {{"reason", std::string(nccl.status().message())}});
+    std::erase(names, "nccl");
+  }
   return names;
 }
 

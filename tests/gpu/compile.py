@@ -21,7 +21,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SOURCES = sorted((ROOT / "kernels" / "cuda").glob("*.cu"))
-RUNTIME = ROOT / "kernels" / "cuda" / "runtime" / "cuda_table.cu"
+RUNTIME = [ROOT / "kernels" / "cuda" / "runtime" / name for name in ("cuda_table.cu", "transfer_table.cu")]
 TABLE = pathlib.Path(__file__).with_name("kernel_resources.txt")
 ARCHS = ["80", "86", "89", "90a"]
 HIP_ARCHS = ["gfx90a", "gfx1030"]
@@ -54,7 +54,7 @@ def compile_cuda(nvcc: str, source: pathlib.Path, folder: pathlib.Path) -> tuple
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{source.name}: nvcc failed\n{done.stdout}{done.stderr}")
-    if source == RUNTIME:
+    if source in RUNTIME:
         return "", ""
     ptx = [path for path in keep.glob("*.ptx") if re.search(r"compute_80|sm_80", path.name)]
     return done.stderr + done.stdout, ptx[0].read_text()
@@ -184,7 +184,7 @@ def run_cuda(nvcc: str, update: bool, plugin: pathlib.Path | None) -> bool:
     version = nvcc_version(nvcc)
     rows = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(compile_cuda, nvcc, source, pathlib.Path(folder)) for source in [RUNTIME, *SOURCES]]
+        jobs = [pool.submit(compile_cuda, nvcc, source, pathlib.Path(folder)) for source in [*RUNTIME, *SOURCES]]
         for job in jobs:
             rows += rows_of(*job.result())
         link(nvcc, pathlib.Path(folder), plugin or pathlib.Path(folder) / "libbaton_cuda.so")

@@ -3,14 +3,11 @@
 
 #include <dlfcn.h>
 
-#include <array>
-#include <filesystem>
-#include <system_error>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/dynamic_library.h"
 #include "common/base/status_macros.h"
 
 namespace baton::model::gpu {
@@ -21,25 +18,6 @@ std::string LibraryName(const std::string& plugin) {
                               : absl::StrCat("libbaton_", plugin, ".so");
 }
 
-// Beside the program, where builds and installs put libraries; then wherever
-// the system looks.
-void* OpenLibrary(const std::string& plugin, std::string* problem) {
-  const std::string name = LibraryName(plugin);
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  std::array<std::filesystem::path, 3> candidates = {program / name, program / ".." / "lib" / name,
-                                                     name};
-  for (const auto& candidate : candidates) {
-    if (candidate != name && !std::filesystem::exists(candidate, error)) continue;
-    // Never closed: the CUDA runtime does not like to be unloaded.
-    if (void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps it per thread.
-    const char* text = dlerror();
-    *problem = text == nullptr ? "" : text;
-  }
-  return nullptr;
-}
-
 absl::Status Unavailable(const DeviceName& name, const std::string& reason) {
   return absl::UnavailableError(absl::StrCat("device ", name.plugin, ":", name.index,
                                              " cannot be used (", reason,
@@ -48,7 +26,7 @@ absl::Status Unavailable(const DeviceName& name, const std::string& reason) {
 
 absl::StatusOr<const dev::DeviceTable*> LoadTable(const DeviceName& name) {
   std::string problem;
-  void* library = OpenLibrary(name.plugin, &problem);
+  void* library = OpenLibrary(LibraryName(name.plugin), &problem);
   if (library == nullptr) return Unavailable(name, problem);
   auto* function = reinterpret_cast<dev::TableFunction*>(dlsym(library, dev::kTableSymbol));
   if (function == nullptr) return Unavailable(name, "its plugin is of another program");

@@ -14,7 +14,11 @@ class FaultChannel final : public PutChannel {
   size_t frame_bytes() const override { return inner_->frame_bytes(); }
   bool CanSend(size_t bytes) const override { return inner_->CanSend(bytes); }
   absl::Status Consumed(uint64_t bytes) override { return inner_->Consumed(bytes); }
-  absl::Status Arrived(uint64_t puts) override { return inner_->Arrived(puts); }
+  absl::Status Arrived(const baton::v1::Arrived& arrived) override {
+    return inner_->Arrived(arrived);
+  }
+  absl::Status OnPath(const baton::v1::NcclPath& path) override { return inner_->OnPath(path); }
+  bool bounds_opening() const override { return inner_->bounds_opening(); }
   void LosePath() override { inner_->LosePath(); }
   void Welcomed(const baton::v1::HandoffWelcome& welcome, Done ready) override {
     inner_->Welcomed(welcome, std::move(ready));

@@ -25,7 +25,7 @@ struct FaultPlan {
   uint64_t truncate_frame = 0;  // its last slice is missing
   // The connection is cut once so many KV bytes went out; once.
   uint64_t kill_after_bytes = 0;
-  // What the bytes of ucx go by fails then, while its socket lives.
+  // What the bytes of ucx or nccl go by fails then, while their socket lives.
   uint64_t lose_path_after_bytes = 0;
 };
 

@@ -73,13 +73,11 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeRingSource(const SourceContext&,
 }  // namespace
 
 Transport ShmTransport() {
-  return {"shm",
-          SocketKind::kUnix,
-          DialUnix,
-          MakeRingChannel,
-          [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
-          ListenUnix,
-          MakeRingSource};
+  return {
+      "shm",           SocketKind::kUnix,
+      NoSupport,       DialUnix,
+      MakeRingChannel, [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
+      ListenUnix,      MakeRingSource};
 }
 
 }  // namespace baton::transport

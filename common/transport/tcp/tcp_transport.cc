@@ -57,6 +57,7 @@ Transport TcpTransport() {
   return {
       "tcp",
       SocketKind::kTcp,
+      NoSupport,
       DialTcp,
       MakeStreamChannel,
       [](const ReceiverOptions& options) { return options.tcp && !options.tcp_address.empty(); },

@@ -2,8 +2,6 @@
 #include "common/transport/ucx/ucx_transport.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <memory>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
+#include "common/transport/ring_channel.h"
 #include "common/transport/ring_space.h"
 #include "common/transport/tcp/tcp_socket.h"
 #include "common/transport/ucx/ucx_context.h"
@@ -37,14 +36,16 @@ uint32_t ChecksumOf(const baton::v1::UcxRing& ring) {
   return Crc32c(Bytes(ring.key()), Crc32c(Bytes(ring.worker_address())));
 }
 
-class UcxChannel final : public PutChannel {
+class UcxChannel final : public RingChannel {
  public:
   UcxChannel(UcxMemory staging, const ChannelContext& context)
-      : staging_(std::move(staging)),
-        space_(staging_.size()),
+      : RingChannel(staging.size(), kUcxFrameBytes, context.loop),
+        staging_(std::move(staging)),
         loop_(context.loop),
         lost_(context.lost),
-        tcp_follows_(context.tcp_follows) {}
+        tcp_follows_(context.tcp_follows) {
+    SetRing(staging_.data());
+  }
 
   absl::Status Start(std::shared_ptr<UcxContext> ucx, absl::Duration stall_limit) {
     BATON_ASSIGN_OR_RETURN(
@@ -64,35 +65,8 @@ class UcxChannel final : public PutChannel {
                });
   }
 
-  size_t frame_bytes() const override { return std::min(kUcxFrameBytes, staging_.size() / 4); }
-  bool CanSend(size_t bytes) const override { return space_.HasRoom(bytes); }
-
-  void Stage(baton::v1::Put& put, Sources sources) override {
-    StageInRing(space_, staging_.data(), put, sources);
-  }
-
-  void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,
-            EventLoop::Task sent) override {
-    const baton::v1::Put& put = frame.put();
-    if (peer_ == nullptr) {
-      SendInline({frame, stream, /*is_put=*/true});
-    } else {
-      held_.push_back({frame, stream, /*is_put=*/true});
-      peer_->Put(staging_, put.ring_offset(), put.bytes(), ring_ + put.ring_offset(),
-                 [this] { SendArrived(); });
-    }
-    loop_->Defer(std::move(sent));
-  }
-
-  void SendBehindPuts(const baton::v1::HandoffFrame& frame, FrameStream* stream) override {
-    if (held_.empty()) return stream->Send(frame);
-    held_.push_back({frame, stream, /*is_put=*/false});
-  }
-
-  absl::Status Consumed(uint64_t bytes) override { return space_.Release(bytes); }
-
-  absl::Status Arrived(uint64_t puts) override {
-    return peer_ == nullptr ? absl::OkStatus() : peer_->Acknowledge(puts);
+  absl::Status Arrived(const baton::v1::Arrived& arrived) override {
+    return peer_ == nullptr ? absl::OkStatus() : peer_->Acknowledge(arrived.puts());
   }
 
   void LosePath() override {
@@ -100,12 +74,12 @@ class UcxChannel final : public PutChannel {
   }
 
  private:
-  // A frame that waits for the bytes before it.
-  struct Held {
-    baton::v1::HandoffFrame frame;
-    FrameStream* stream;
-    bool is_put;
-  };
+  bool SendBytes(const baton::v1::Put& put) override {
+    if (peer_ == nullptr) return false;
+    peer_->Put(staging_, put.ring_offset(), put.bytes(), ring_ + put.ring_offset(),
+               [this] { PutArrived(); });
+    return true;
+  }
 
   absl::Status Begin(const baton::v1::UcxRing& ring) {
     if (ring.bytes() != staging_.size() || ring.worker_address().empty() || ring.key().empty()) {
@@ -142,38 +116,16 @@ class UcxChannel final : public PutChannel {
     }
     LogWarning("ucx is lost, kv goes on over tcp", {{"reason", std::string(reason.message())}});
     peer_.reset();
-    while (!held_.empty()) {
-      SendInline(held_.front());
-      held_.pop_front();
-    }
-  }
-
-  void SendInline(const Held& held) {
-    if (!held.is_put) return held.stream->Send(held.frame);
-    const baton::v1::Put& put = held.frame.put();
-    const std::span<const std::byte> bytes(staging_.data() + put.ring_offset(), put.bytes());
-    held.stream->SendWithPayload(held.frame, {&bytes, 1}, [] {});
-  }
-
-  // The oldest put has arrived: its frame may go, and others up to the next put.
-  void SendArrived() {
-    bool taken = false;
-    while (!held_.empty() && !(held_.front().is_put && taken)) {
-      taken |= held_.front().is_put;
-      held_.front().stream->Send(held_.front().frame);
-      held_.pop_front();
-    }
+    SendHeldInline();
   }
 
   UcxMemory staging_;  // after peer_ in death
-  RingSpace space_;    // of staging_ and of the receiver's ring alike
   EventLoop* const loop_;
   const std::function<void(const absl::Status&)> lost_;
   const bool tcp_follows_;
   bool ready_ = false;
   std::unique_ptr<UcxPeer> peer_;  // null once it is lost
   uint64_t ring_ = 0;              // the receiver's address of it
-  std::deque<Held> held_;
 };
 
 class UcxSource final : public PutSource {
@@ -247,10 +199,11 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeUcxSource(const SourceContext& co
   return source;
 }
 
-// Whoever offers UCX must be able to run it.
-absl::StatusOr<Listener> ListenUcx(const ReceiverOptions& options) {
+// Whoever offers UCX must be able to run it. Nothing is held: settings are read
+// anew when there was no connection.
+absl::StatusOr<Support> PrepareUcx(const std::string& /*device*/) {
   BATON_RETURN_IF_ERROR(UcxContext::Get().status());
-  return ListenTcp(options);
+  return Support();
 }
 
 }  // namespace
@@ -265,10 +218,11 @@ Transport UcxTransport() {
   return {
       "ucx",
       SocketKind::kTcp,
+      PrepareUcx,
       DialTcp,
       MakeUcxChannel,
       [](const ReceiverOptions& options) { return options.ucx && !options.tcp_address.empty(); },
-      ListenUcx,
+      ListenTcp,
       MakeUcxSource};
 }
 

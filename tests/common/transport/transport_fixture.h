@@ -143,7 +143,10 @@ class TempDir {
 // Parameter: the transport's name.
 class TransportTest : public ::testing::TestWithParam<std::string> {
  protected:
-  TransportTest() { SetLogLevel(LogLevel::kError); }
+  TransportTest() {
+    SetLogLevel(LogLevel::kError);
+    setenv("BATON_NCCL_LIBRARY", BATON_FAKE_NCCL, 1);
+  }
 
   // Anew when one runs: what came before ends first.
   void StartReceiver(const std::string& tcp_address = "127.0.0.1:0") {
@@ -154,6 +157,7 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
     receiver_options_.socket_dir = dir_.path();
     receiver_options_.tcp_address = tcp_address;
     receiver_options_.ucx = GetParam() == "ucx";
+    receiver_options_.nccl = GetParam() == "nccl";
     auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
     ASSERT_TRUE(receiver.ok()) << receiver.status();
     receiver_ = *std::move(receiver);
