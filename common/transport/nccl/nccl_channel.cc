@@ -49,7 +49,7 @@ void NcclChannel::Welcomed(const baton::v1::HandoffWelcome& /*welcome*/, Done re
 void NcclChannel::Begin() {
   const uint32_t attempt = ++attempt_;
   state_ = State::kOpening;
-  joined_ = tried_ = false;
+  named_ = joined_ = tried_ = false;
   // What a communicator says when another has taken its place is of no interest.
   const auto current = [this, attempt] { return attempt == attempt_ && line_ != nullptr; };
   NcclEvents events;
@@ -76,6 +76,7 @@ void NcclChannel::Begin() {
 }
 
 void NcclChannel::OnNamed(const NcclUniqueId& id) {
+  named_ = true;
   baton::v1::HandoffFrame frame;
   frame.mutable_nccl_path()->set_communicator(attempt_);
   frame.mutable_nccl_path()->set_unique_id(id.bytes, kNcclIdBytes);
@@ -143,10 +144,12 @@ void NcclChannel::Lose(const absl::Status& reason) {
   begun_.clear();
   ending_ = std::move(line_);
   ending_->Close();
-  baton::v1::HandoffFrame frame;
-  frame.mutable_nccl_path()->set_communicator(attempt_);
-  frame.mutable_nccl_path()->set_lost("the sender has given it up");
-  send_(frame);
+  if (named_) {  // the receiver has heard of it
+    baton::v1::HandoffFrame frame;
+    frame.mutable_nccl_path()->set_communicator(attempt_);
+    frame.mutable_nccl_path()->set_lost("the sender has given it up");
+    send_(frame);
+  }
   if (ready_) return Later([this, reason] { lost_(reason); });
   LogWarning("nccl is lost, kv goes on over tcp",
              {{"communicator", attempt_}, {"reason", std::string(reason.message())}});

@@ -66,10 +66,10 @@ class NcclChannel final : public RingChannel {
   uint32_t attempt_ = 0;
   uint32_t failures_ = 0;  // in a row
   EventLoop::Clock::time_point up_since_;
-  Done ready_;  // until the first has opened
-  bool joined_ = false, tried_ = false;
-  std::unique_ptr<NcclLine> line_;    // unless kDown
-  std::unique_ptr<NcclLine> ending_;  // the last one, while it may read the ring
+  Done ready_;                                           // until the first has opened
+  bool named_ = false, joined_ = false, tried_ = false;  // of the current one
+  std::unique_ptr<NcclLine> line_;                       // unless kDown
+  std::unique_ptr<NcclLine> ending_;                     // the last one, while it may read the ring
   // When what the receiver has not confirmed was begun: the trial, then puts.
   std::deque<EventLoop::Clock::time_point> begun_;
   uint64_t stall_timer_ = 0, rebuild_timer_ = 0, ending_timer_ = 0;

@@ -44,7 +44,7 @@ absl::Status NcclSource::OnPath(const baton::v1::NcclPath& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("unique_id has ", path.unique_id().size(), " bytes, not ", kNcclIdBytes));
   }
-  if (number != attempt_ + 1 || number > kMostNcclCommunicators) {
+  if (number <= attempt_ || number > kMostNcclCommunicators) {
     return absl::InvalidArgumentError(absl::StrCat("communicator ", number, " after ", attempt_,
                                                    ", at most ", kMostNcclCommunicators));
   }
