@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -52,6 +53,7 @@ bool Eventually(const std::function<bool()>& condition, std::chrono::millisecond
 }
 
 std::unique_ptr<Cluster> Cluster::Start(const ClusterOptions& options) {
+  setenv("BATON_NCCL_LIBRARY", BATON_FAKE_NCCL, 0);  // for workers that are told to use it
   std::unique_ptr<Cluster> cluster(new Cluster(options));
   bool ready = cluster->StartRouter();
   for (int i = 1; ready && i <= options.prefill; ++i) {

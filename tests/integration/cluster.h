@@ -19,9 +19,9 @@ std::string Binary(const std::string& name);
 // Those that the workers were built with.
 inline std::vector<const char*> HandoffTransports() {
 #ifdef BATON_HAS_UCX
-  return {"shm", "ucx", "tcp"};
+  return {"shm", "ucx", "nccl", "tcp"};
 #else
-  return {"shm", "tcp"};
+  return {"shm", "nccl", "tcp"};
 #endif
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/integration/requests.h"
+#include "tests/testing/environment.h"
 
 namespace baton::testing {
 namespace {
@@ -170,6 +171,52 @@ TEST(PathFault, RequestWhoseHandOffLosesUcxEndsWithTheSameTokensOverTheSocket) {
   }
 }
 #endif
+
+// Either worker's communicator dies in the middle, or never begins; the router's
+// pair is the same, and so are the tokens.
+TEST(PathFault, RequestWhoseCommunicatorDiesEndsWithTheSameTokensOverTheSocket) {
+  for (const char* fault : {"rank=0,pairs=1,error-after=2", "rank=1,pairs=1,refuse-after=3",
+                            "rank=1,pairs=1,error-after=2"}) {
+    const EnvironmentSetting faults("BATON_FAKE_NCCL", fault);
+    ClusterOptions options;
+    options.worker_flags = {"--transport", "nccl", "--chunk-tokens", "64"};
+    auto cluster = Cluster::Start(options);
+    ASSERT_NE(cluster, nullptr);
+    for (uint32_t seed = 1; seed <= 2; ++seed) {
+      const Request request = MakeRequest(RandomPrompt(300, seed), 20, Path::kSplit);
+      const Result result = cluster->client().Generate(request);
+      EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
+      EXPECT_EQ(result.token_ids, RightAnswer(request));
+      EXPECT_EQ(result.transport, "nccl");
+    }
+    EXPECT_NE(cluster->Logs().find("nccl is lost, kv goes on over tcp"), std::string::npos)
+        << fault;
+    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+  }
+}
+
+TEST(PathFault, RequestWhoseCommunicatorHangsEndsWithTheSameTokensAfterTheStallLimit) {
+  const EnvironmentSetting faults("BATON_FAKE_NCCL", "rank=0,pairs=1,hang-after=2");
+  ClusterOptions options;
+  options.worker_flags = {"--transport", "nccl", "--chunk-tokens", "64"};
+  auto cluster = Cluster::Start(options);
+  ASSERT_NE(cluster, nullptr);
+  const Request request = MakeRequest(RandomPrompt(300, 1), 20, Path::kSplit);
+  const Result result = cluster->client().Generate(request);
+  EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
+  EXPECT_EQ(result.token_ids, RightAnswer(request));
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+}
+
+TEST(PathFault, WorkerToldToUseNcclWithoutItsLibraryEndsWithOneSentence) {
+  const EnvironmentSetting library("BATON_NCCL_LIBRARY", "libno_such_nccl.so");
+  const auto worker = Process::Start({Binary("baton-prefill-worker"), "--model", "fake", "--router",
+                                      "127.0.0.1:1", "--transport", "nccl"},
+                                     ::testing::TempDir() + "baton-without-nccl.log");
+  ASSERT_NE(worker, nullptr);
+  EXPECT_EQ(worker->Wait(std::chrono::seconds(10)), 1);
+  EXPECT_NE(worker->Log().find("nccl cannot be used"), std::string::npos) << worker->Log();
+}
 
 }  // namespace
 }  // namespace baton::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Right tokens on every path: hand-off over shm, ucx and tcp, and no hand-off.
+// Right tokens on every path: hand-off over shm, ucx, nccl and tcp, and no hand-off.
 #include <gtest/gtest.h>
 
 #include "tests/integration/requests.h"
@@ -19,6 +19,7 @@ std::vector<Way> Ways() {
 #ifdef BATON_HAS_UCX
           {"ucx", {"--transport", "ucx"}, Path::kSplit, "ucx"},
 #endif
+          {"nccl", {"--transport", "nccl"}, Path::kSplit, "nccl"},
           {"tcp", {"--transport", "tcp"}, Path::kSplit, "tcp"},
           {"local", {}, Path::kLocal, ""}};
 }

@@ -123,7 +123,8 @@ TEST_P(HostileSender, SizeThatIsNotTheRangesIsRefused) {
   ExpectPutRefused(code, [](auto& put) { put.set_bytes(put.bytes() + 1); });
   ExpectPutRefused(code, [](auto& put) { put.set_bytes(0); });
   ExpectPutRefused(code, [](auto& put) { put.set_bytes(~uint64_t{0}); });
-  if (GetParam() == "tcp") return;
+  // Bytes of a raw sender of nccl go behind their frames; its ring has nccl_test.cc.
+  if (GetParam() == "tcp" || GetParam() == "nccl") return;
   ExpectPutRefused(code, [](auto& put) { put.set_ring_offset(RawSender::kRingBytes); });
   ExpectPutRefused(code, [](auto& put) { put.set_ring_offset(~uint64_t{0} - 100); });
 }

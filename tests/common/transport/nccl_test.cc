@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <thread>
+#include <optional>
+#include <utility>
 
 #include "common/transport/fault/fault_sender.h"
 #include "common/transport/nccl/nccl_pair.h"
@@ -15,6 +15,7 @@
 #include "tests/common/transport/child_process.h"
 #include "tests/common/transport/raw_sender.h"
 #include "tests/common/transport/transport_fixture.h"
+#include "tests/testing/environment.h"
 #include "tests/testing/fake_nccl/fake_nccl.h"
 
 namespace baton::transport {
@@ -216,7 +217,8 @@ TEST_P(Nccl, WithoutItsLibraryOneSentenceSaysSo) {
   ReceiverOptions options;
   options.tcp_address = "127.0.0.1:0";
   options.nccl = true;
-  setenv("BATON_NCCL_LIBRARY", "libno_such_nccl.so", 1);
+  std::optional<EnvironmentSetting> missing(std::in_place, "BATON_NCCL_LIBRARY",
+                                            "libno_such_nccl.so");
   const auto receiver = MakeReceiver(options, layout_, landing_.get());
   EXPECT_EQ(receiver.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(receiver.status().message().find("nccl cannot be used"), absl::string_view::npos)
@@ -230,7 +232,7 @@ TEST_P(Nccl, WithoutItsLibraryOneSentenceSaysSo) {
     EXPECT_EQ(std::count(names.begin(), names.end(), "nccl"), 0) << device;
     EXPECT_EQ(names.back(), "tcp");
   }
-  setenv("BATON_NCCL_LIBRARY", BATON_FAKE_NCCL, 1);
+  missing.reset();
   const std::vector<std::string> on_gpu = DefaultTransports("cuda:0");
   EXPECT_EQ(std::count(on_gpu.begin(), on_gpu.end(), "nccl"), 1);
   const std::vector<std::string> on_cpu = DefaultTransports("cpu");
@@ -328,6 +330,17 @@ TEST_P(HostileNcclSender, MoreAnnouncedThanSentEndsAtTheStallLimitAndThePutIsRef
   const auto granted = sender.Reserve(1, Key(1), kv::kBlockTokens);
   sender.Send(Expect(1, 0, layout_.BlockBytes()));
   EXPECT_NE(sender.ReadUntil(HandoffFrame::kNcclPath).nccl_path().lost(), "");
+  // Nor is a range beyond the ring looked at.
+  for (const uint64_t offset : {uint64_t{RawSender::kRingBytes}, ~uint64_t{0} - 100}) {
+    const auto other = sender.Reserve(2 + offset % 2, Key(2 + offset % 2), kv::kBlockTokens);
+    HandoffFrame beyond;
+    *beyond.mutable_put() =
+        sender.MakePut(other, {0, layout_.layers, 0, 1}, std::string(layout_.BlockBytes(), 'x'));
+    beyond.mutable_put()->set_ring_offset(offset);
+    sender.Send(beyond);
+    EXPECT_EQ(sender.ReadUntil(HandoffFrame::kRefused).refused().code(),
+              static_cast<int>(absl::StatusCode::kInvalidArgument));
+  }
   // What it says of them anyway does not have the checksum.
   HandoffFrame put;
   *put.mutable_put() =

@@ -3,7 +3,6 @@
 // that UCX chooses, acknowledgements that may not come.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <functional>
@@ -14,32 +13,15 @@
 #include "tests/common/transport/child_process.h"
 #include "tests/common/transport/raw_sender.h"
 #include "tests/common/transport/transport_fixture.h"
+#include "tests/testing/environment.h"
 
 namespace baton::transport {
 namespace {
 
 using baton::v1::HandoffFrame;
 
-// A setting of UCX for one test. It is read when the first connection is made.
-class UcxSetting {
- public:
-  UcxSetting(const char* name, const char* value) : name_(name) {
-    const char* const before = getenv(name);
-    if (before != nullptr) before_ = before;
-    setenv(name, value, 1);
-  }
-  ~UcxSetting() {
-    if (before_) {
-      setenv(name_, before_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-
- private:
-  const char* const name_;
-  std::optional<std::string> before_;
-};
+// UCX reads its settings when the first connection is made.
+using UcxSetting = EnvironmentSetting;
 
 constexpr const char* kSockets = "tcp,self";
 
