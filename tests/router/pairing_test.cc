@@ -214,23 +214,29 @@ TEST_F(PairingTest, TransportRuleRestrictsWhatIsOffered) {
   }
 }
 
-TEST_F(PairingTest, UcxIsOfferedBeforeTcpWhereBothWorkersHaveIt) {
+TEST_F(PairingTest, UcxAndNcclAreOfferedInThatOrderBeforeTcpWhereBothWorkersHaveThem) {
   v1::WorkerMessage prefill = MakeHello("p", v1::WORKER_ROLE_PREFILL);
-  prefill.mutable_hello()->add_transports("ucx");
-  Add(prefill);
   v1::WorkerMessage decode = MakeHello("d", v1::WORKER_ROLE_DECODE);
   decode.mutable_hello()->set_host_id("elsewhere");
-  v1::HandoffEndpoint* ucx = decode.mutable_hello()->add_handoff_endpoints();
-  ucx->set_transport("ucx");
-  ucx->set_address("10.0.0.2:7000");
+  for (const char* name : {"nccl", "ucx"}) {
+    prefill.mutable_hello()->add_transports(name);
+    v1::HandoffEndpoint* endpoint = decode.mutable_hello()->add_handoff_endpoints();
+    endpoint->set_transport(name);
+    endpoint->set_address("10.0.0.2:7000");
+  }
+  Add(prefill);
   Add(decode);
-  const Pairing both = Choose();
-  ASSERT_EQ(both.endpoints.size(), 2u);
-  EXPECT_EQ(both.endpoints[0].transport(), "ucx");
-  EXPECT_EQ(both.endpoints[1].transport(), "tcp");
-  const Pairing only = Choose(v1::PATH_SPLIT, TransportRule::kUcx);
-  ASSERT_EQ(only.endpoints.size(), 1u);
-  EXPECT_EQ(only.endpoints[0].transport(), "ucx");
+  const Pairing all = Choose();
+  ASSERT_EQ(all.endpoints.size(), 3u);
+  EXPECT_EQ(all.endpoints[0].transport(), "ucx");
+  EXPECT_EQ(all.endpoints[1].transport(), "nccl");
+  EXPECT_EQ(all.endpoints[2].transport(), "tcp");
+  for (const auto& [rule, name] :
+       {std::pair{TransportRule::kUcx, "ucx"}, {TransportRule::kNccl, "nccl"}}) {
+    const Pairing only = Choose(v1::PATH_SPLIT, rule);
+    ASSERT_EQ(only.endpoints.size(), 1u);
+    EXPECT_EQ(only.endpoints[0].transport(), name);
+  }
 }
 
 TEST_F(PairingTest, TransportsThePrefillWorkerLacksAreNotOffered) {
