@@ -33,6 +33,7 @@ bool FindAll(NcclTable& table) {
 }  // namespace
 
 absl::StatusOr<NcclTable> LoadNccl() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets any.
   const char* const chosen = getenv("BATON_NCCL_LIBRARY");
   const std::string name = chosen == nullptr || *chosen == '\0' ? "libnccl.so.2" : chosen;
   const auto unusable = [&](const std::string& reason) {
