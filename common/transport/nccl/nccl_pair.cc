@@ -66,11 +66,9 @@ bool NcclPair::Poll() {
 }
 
 bool NcclPair::Begin() {
-  // What the one before has left in the ring's stead is not to be trusted.
-  if (before_ != nullptr && !before_->clean_) {
-    return Fail(absl::UnavailableError("NCCL: the one before did not end"));
-  }
   before_.reset();
+  // A stream of one before may still write there.
+  if (plan_.ring->lost) return Fail(absl::UnavailableError("NCCL: the one before did not end"));
   if (const absl::Status got = Allocate(); !got.ok()) return Fail(got);
   NcclConfig config;
   config.blocking = 0;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/dynamic_library.h"
+#include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/transport/nccl/nccl_pair.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 // Between two looks at what is under way: the first at once, later ones rarer.
 constexpr std::chrono::microseconds kShortestPause{20}, kLongestPause{1000};
+// Longer than streams are given to come to their end.
+constexpr std::chrono::seconds kLongestEnd{10};
 
 struct TransferDevice {
   const gpu::TransferTable* table;
@@ -76,7 +79,10 @@ absl::StatusOr<std::shared_ptr<NcclRuntime>> NcclRuntime::Get(const std::string&
 absl::StatusOr<std::shared_ptr<NcclRuntime>> NcclRuntime::Make(const std::string& device) {
   BATON_ASSIGN_OR_RETURN(const NcclTable nccl, LoadNccl());
   BATON_ASSIGN_OR_RETURN(const TransferDevice found, FindDevice(device, nccl.library));
-  std::shared_ptr<NcclRuntime> runtime(new NcclRuntime(nccl, found.table, device));
+  std::shared_ptr<NcclRuntime> runtime(new NcclRuntime(nccl, found.table, device),
+                                       [](NcclRuntime* last) {
+                                         if (last->Stop()) delete last;
+                                       });
   BATON_RETURN_IF_ERROR(runtime->Start(found.index));
   return runtime;
 }
@@ -91,14 +97,19 @@ absl::Status NcclRuntime::Start(int index) {
       absl::StrCat("nccl cannot use device ", device_name_, ": ", problem));
 }
 
-NcclRuntime::~NcclRuntime() {
-  if (!thread_.joinable()) return;
+bool NcclRuntime::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stop_ = true;
+    woken_.notify_one();
+    if (!has_ended_.wait_for(lock, kLongestEnd, [this] { return ended_; })) {
+      LogError("nccl does not return from a call; its thread is left behind");
+      thread_.detach();
+      return false;
+    }
   }
-  woken_.notify_one();
   thread_.join();
+  return true;
 }
 
 void NcclRuntime::Post(Task task) {
@@ -150,6 +161,9 @@ void NcclRuntime::Run() {
     const bool moved = PollPairs();
     pause = told || moved ? kShortestPause : std::min(2 * pause, kLongestPause);
   }
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+  has_ended_.notify_all();
 }
 
 }  // namespace baton::transport

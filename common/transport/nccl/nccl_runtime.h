@@ -31,10 +31,10 @@ class NcclRuntime {
   // multiprocessors while something is under way.
   static constexpr uint32_t kMaxCommunicators = 16;
 
-  // Made for the first who asks, gone with the last: waits for what it has to end
-  // then. UNAVAILABLE: no library, no GPU. One device per process.
+  // Made for the first who asks, gone with the last, who waits for the thread; one
+  // that hangs inside NCCL is left behind. UNAVAILABLE: no library, no GPU. One device
+  // per process.
   static absl::StatusOr<std::shared_ptr<NcclRuntime>> Get(const std::string& device);
-  ~NcclRuntime();
   NcclRuntime(const NcclRuntime&) = delete;
   NcclRuntime& operator=(const NcclRuntime&) = delete;
 
@@ -55,6 +55,8 @@ class NcclRuntime {
       : nccl_(nccl), device_(device), device_name_(std::move(device_name)) {}
   static absl::StatusOr<std::shared_ptr<NcclRuntime>> Make(const std::string& device);
   absl::Status Start(int index);
+  // False: the thread does not end.
+  bool Stop();
   void Run();
   // Waits for a task, or `pause` while something is under way. False: the end.
   bool Wait(std::chrono::microseconds pause, std::vector<Task>& tasks);
@@ -71,6 +73,8 @@ class NcclRuntime {
   std::condition_variable woken_;
   std::vector<Task> mailbox_;  // guarded by mutex_
   bool stop_ = false;          // guarded by mutex_
+  bool ended_ = false;         // guarded by mutex_
+  std::condition_variable has_ended_;
   std::thread thread_;
 };
 

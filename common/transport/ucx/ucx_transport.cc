@@ -199,11 +199,10 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeUcxSource(const SourceContext& co
   return source;
 }
 
-// Whoever offers UCX must be able to run it. Nothing is held: settings are read
-// anew when there was no connection.
-absl::StatusOr<Support> PrepareUcx(const std::string& /*device*/) {
+// Whoever offers UCX must be able to run it.
+absl::StatusOr<Listener> ListenUcx(const ReceiverOptions& options) {
   BATON_RETURN_IF_ERROR(UcxContext::Get().status());
-  return Support();
+  return ListenTcp(options);
 }
 
 }  // namespace
@@ -218,11 +217,11 @@ Transport UcxTransport() {
   return {
       "ucx",
       SocketKind::kTcp,
-      PrepareUcx,
+      NoSupport,
       DialTcp,
       MakeUcxChannel,
       [](const ReceiverOptions& options) { return options.ucx && !options.tcp_address.empty(); },
-      ListenTcp,
+      ListenUcx,
       MakeUcxSource};
 }
 

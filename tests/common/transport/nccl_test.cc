@@ -190,6 +190,36 @@ TEST_P(Nccl, AHandOffOnACommunicatorThatHangsKeepsItsDeadlineAndBlocksComeBack) 
   landing_->ReuseBlocksOf(1);
 }
 
+// It is not supposed to, but a call into NCCL may hang: loops go on, and so do hand-offs.
+TEST_P(Nccl, ACallThatDoesNotReturnHoldsNobodyUpBeyondTheStallLimits) {
+  receiver_options_.tcp = true;
+  Start();
+  ExpectWhole(1, 1);
+  ASSERT_TRUE(landing_->WaitCommitted(1));
+  const absl::Duration blocked = 6 * kStall;
+  sender_.reset();
+  StartSender();
+  SetFaults(
+      absl::StrCat("rank=0,block-after=3,block-ms=", absl::ToInt64Milliseconds(blocked)).c_str());
+  const absl::Time begin = absl::Now();
+  PromptKv prompt(layout_, 8, 2);
+  const auto writer = Open(2, prompt.tokens());
+  Outcome commit;
+  writer->Put(prompt.all(), prompt.Sources(prompt.all()), [](const absl::Status&) {});
+  writer->Commit({}, commit.done());
+  SenderOptions plain = sender_options_;
+  plain.sender_id = "prefill-2";
+  plain.transports = {"tcp"};
+  const auto beside = MakeSender(plain, layout_).value();
+  Outcome granted;
+  const auto other =
+      beside->Open(receiver_->endpoints(), {Key(3), 64}, absl::InfiniteFuture(), granted.done());
+  EXPECT_EQ(granted.Wait(kStall), absl::OkStatus()) << "the receiver's loop is free";
+  EXPECT_EQ(commit.Wait(), absl::OkStatus());
+  EXPECT_LT(absl::Now() - begin, blocked);
+  EXPECT_TRUE(prompt.Equals(landing_->blocks(landing_->id_of(Key(2)))));
+}
+
 TEST_P(Nccl, CommunicatorsBeyondTheBoundGiveWayToTheNextTransport) {
   StartReceiver();
   sender_options_.transports = {"nccl", "tcp"};

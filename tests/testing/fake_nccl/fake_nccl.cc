@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/transport/nccl/nccl_abi.h"
@@ -181,6 +183,9 @@ NcclResult Queue(void* handle, void* stream, bool sends, void* memory, size_t si
   if (type != transport::kNcclInt8 || peer != 1 - comm->rank) return kInvalidArgument;
   ++comm->calls;
   if (comm->faults.After("refuse-after", comm->calls)) return kSystemError;
+  if (comm->faults.After("block-after", comm->calls)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(comm->faults.plan["block-ms"]));
+  }
   comm->entering = true;
   comm->stuck = comm->faults.After("stuck-after", comm->calls);
   if (comm->faults.After("error-after", comm->calls)) comm->failure = kRemoteError;

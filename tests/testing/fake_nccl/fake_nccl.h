@@ -17,6 +17,7 @@
 //   stuck-after=N     the call after N stays in progress
 //   error-after=N     asynchronous error (of the other rank) after N
 //   refuse-after=N    the call after N fails at once
+//   block-after=N     the call after N takes block-ms=M
 #pragma once
 
 #include <cstdint>
