@@ -33,7 +33,8 @@ class RingChannel : public PutChannel {
   // A frame carries `frame_bytes`, or a quarter of the ring.
   RingChannel(size_t ring_bytes, size_t frame_bytes, EventLoop* loop);
 
-  // Where bytes are gathered; before the first Stage, and for good.
+  // Where bytes are gathered from here on; before the first Stage, and never while
+  // frames wait. What was gathered before stays where it was.
   void SetRing(std::byte* ring) { staged_ = ring; }
 
   // Sends the staged bytes of `put`; PutArrived follows. False: there is no way now.

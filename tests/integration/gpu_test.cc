@@ -121,7 +121,7 @@ TEST(GpuAbsent, CpuWorkersHaveNothingOfCuda) {
     const std::string maps =
         ReadAll("/proc/" + std::to_string(cluster->worker(worker).pid()) + "/maps");
     ASSERT_NE(maps.find("libc.so"), std::string::npos);
-    for (const char* library : {"libcuda", "cudart", "cublas", "nccl", "nvidia", "baton_cuda"}) {
+    for (const char* library : {"libcuda", "cudart", "cublas", "libnccl", "nvidia", "baton_cuda"}) {
       EXPECT_EQ(maps.find(library), std::string::npos) << worker << " maps " << library;
     }
   }

@@ -170,6 +170,12 @@ void NcclChannel::OnClosed(bool clean) {
       Begin();
     });
   } else {
+    if (!clean) {
+      // The ring may still be read: what comes is gathered elsewhere, and goes by the
+      // socket alone.
+      instead_ = std::make_unique_for_overwrite<std::byte[]>(ring_->bytes);
+      SetRing(instead_.get());
+    }
     LogWarning("nccl is not tried again on this connection", {{"communicator", attempt_}});
   }
   Later(room_);

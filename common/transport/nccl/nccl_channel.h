@@ -2,6 +2,7 @@
 // The sender's end of a connection of nccl.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -54,6 +55,7 @@ class NcclChannel final : public RingChannel {
   const std::shared_ptr<NcclRuntime> runtime_;  // first: the rest ends on its thread
   const std::shared_ptr<void> place_;
   const std::shared_ptr<NcclHostRing> ring_;
+  std::unique_ptr<std::byte[]> instead_;  // of ring_, when NCCL does not let go of it
   EventLoop* const loop_;
   const absl::Duration stall_limit_;
   const absl::Duration rebuild_pause_;
