@@ -167,8 +167,9 @@ absl::Status Complete(Options* options) {
   if (options->routers.empty()) {
     return FlagError("router", "give the HOST:PORT of at least one router");
   }
-  if (options->transports.empty())
+  if (options->transports.empty()) {
     options->transports = transport::DefaultTransports(options->device);
+  }
   const std::vector<std::string> known = transport::TransportNames();
   for (const std::string& name : options->transports) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
