@@ -86,18 +86,22 @@ struct Candidates {
   uint64_t largest_pool = 0;     // in tokens, of a decode worker
 };
 
+// Tokens of an answer whose KV is computed: not the last one's.
+uint64_t ComputedOutputs(const Need& need) { return std::max<uint64_t>(need.max_tokens, 1) - 1; }
+
 // Blocks of all of a request's answers at their greatest length.
 uint64_t MostBlocks(const Worker& worker, const Need& need) {
-  if (need.width > 1) {
-    return worker.BlocksForBranches(need.prompt_tokens, need.max_tokens, need.width);
-  }
+  const uint64_t outputs = ComputedOutputs(need);
+  const uint64_t all = worker.BlocksForBranches(need.prompt_tokens, outputs, need.width);
+  if (need.width > 1 || !need.window.limited()) return all;
   // A window bounds what an answer holds, beyond the prompt.
-  const uint64_t answer = need.window.Held(need.prompt_tokens + need.max_tokens);
-  return worker.BlocksFor(std::max(answer, need.prompt_tokens + 1));
+  const uint64_t held = need.window.Held(need.prompt_tokens + outputs);
+  return std::min(all, worker.BlocksFor(std::max(held, need.prompt_tokens + 1)));
 }
 
 uint64_t BlocksToStart(const Worker& worker, const Need& need) {
-  return worker.BlocksForBranches(need.prompt_tokens, 1, need.width);
+  return worker.BlocksForBranches(need.prompt_tokens, std::min<uint64_t>(ComputedOutputs(need), 1),
+                                  need.width);
 }
 
 Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {

@@ -75,7 +75,7 @@ TEST_F(DispatcherTest, FreedRoomGoesToTheNextInLine) {
 TEST_F(DispatcherTest, RequestThatCanNeverFitIsRefusedAtOnceAndBlocksNobody) {
   const auto d = AttachDecode("d", kD, 2);
   ValidatedRequest big = Request();
-  big.max_tokens = 18;  // 21 tokens in all; the pool holds 20
+  big.max_tokens = 19;  // 21 tokens have KV, the last has none; the pool holds 20
   const auto client = Submit(big);
   EXPECT_EQ(client->status().code(), Code::kInvalidArgument);
   EXPECT_EQ(rpc::FieldOf(client->status()), "stop.max_tokens");

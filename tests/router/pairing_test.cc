@@ -101,6 +101,15 @@ TEST_F(PairingTest, MostSequencesOfAWorkerAreKept) {
   EXPECT_EQ(Choose().outcome, kBusy);
 }
 
+// The last token's KV is never computed, so it needs no place.
+TEST_F(PairingTest, RequestThatFillsAPoolToItsLastTokenIsTaken) {
+  AddDecode("d", 10);
+  EXPECT_EQ(ChoosePair(directory_.Attached(), {50, 51}).outcome, kRun);
+  EXPECT_EQ(ChoosePair(directory_.Attached(), {100, 1}).outcome, kRun);
+  EXPECT_EQ(ChoosePair(directory_.Attached(), {50, 52}).outcome, kImpossible);
+  EXPECT_EQ(ChoosePair(directory_.Attached(), {101, 1}).outcome, kImpossible);
+}
+
 TEST_F(PairingTest, RequestBeyondEveryPoolIsImpossibleWithTheNumbers) {
   AddPrefill("p");
   AddDecode("d", 9);
