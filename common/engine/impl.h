@@ -199,7 +199,7 @@ class Engine::Impl final {
                    const StepTimes& times);
   absl::Status ScorePrompt(const Row& row, std::span<const float> logits);
   void CountPromptTokens(Sequence& sequence, const Branch& branch, uint32_t tokens);
-  // Good until the next call.
+  // The mask of a constraint in it is good until the next call.
   absl::StatusOr<sampling::Position> PositionOf(Sequence& sequence, Branch& branch,
                                                 uint32_t choice);
   absl::StatusOr<sampling::Sample> ChooseToken(Sequence& sequence, Branch& branch, uint32_t choice,

@@ -23,6 +23,7 @@ struct Choice {
 // drafts, where one token decides about others, and constrained ones, whose
 // masks are made in one place, one after another.
 void Engine::Impl::SampleRows(std::span<Row> rows) {
+  if (rows.size() < 2) return;
   const size_t width = model_->info().vocabulary_size;
   std::span<const float> logits = logits_;
   std::vector<Choice> choices;

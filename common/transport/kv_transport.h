@@ -6,8 +6,8 @@
 // memory that the sender makes and the receiver copies out of; `ucx` through a
 // ring of the receiver's that belongs to the connection, by RDMA or whatever
 // else UCX finds; `nccl` through such a ring by way of both GPUs; `tcp` behind the
-// frame. The receiver does every write into its
-// own blocks, so a late or stale sender can never touch them.
+// frame. The receiver does every write into its own blocks, so a late or stale
+// sender can never touch them.
 //
 // Sender and receiver may store KV in different types: the hello says what
 // travels, checksums are of that, and the receiver converts what has landed

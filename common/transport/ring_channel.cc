@@ -7,6 +7,13 @@
 
 namespace baton::transport {
 
+absl::StatusOr<const std::byte*> LocateOnRingOrSocket(std::span<const std::byte> ring,
+                                                      const baton::v1::Put& put,
+                                                      uint32_t payload_bytes) {
+  if (payload_bytes != 0 && payload_bytes == put.bytes()) return nullptr;
+  return LocateInRing(ring, put, payload_bytes);
+}
+
 RingChannel::RingChannel(size_t ring_bytes, size_t frame_bytes, EventLoop* loop)
     : space_(ring_bytes), frame_bytes_(std::min(frame_bytes, ring_bytes / 4)), loop_(loop) {}
 

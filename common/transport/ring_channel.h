@@ -14,6 +14,17 @@
 
 namespace baton::transport {
 
+// A receiver makes a ring for each connection, of at most so many bytes; nccl takes
+// as much of the GPU and pins it on either side.
+inline constexpr uint64_t kMostReceiverRing = uint64_t{64} << 20;
+
+// For the receiver of a RingChannel: where in its `ring` the bytes of `put` stand, or
+// null where the sender has lost the way and they follow the frame. Errors as
+// LocateInRing.
+absl::StatusOr<const std::byte*> LocateOnRingOrSocket(std::span<const std::byte> ring,
+                                                      const baton::v1::Put& put,
+                                                      uint32_t payload_bytes);
+
 // Slices are gathered in a ring of the sender's with the offsets of the receiver's,
 // so sources are free at once. A put's frame waits until its bytes have arrived,
 // and what must not overtake it waits with it. Bytes stay staged until the receiver

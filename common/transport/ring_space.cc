@@ -38,6 +38,12 @@ absl::Status RingSpace::Release(uint64_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRingBytes(uint64_t bytes, uint64_t limit) {
+  if (bytes > 0 && bytes <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("ring_bytes is ", bytes, ", the limit is ", limit));
+}
+
 void StageInRing(RingSpace& space, std::byte* ring, baton::v1::Put& put,
                  std::span<const std::span<const std::byte>> sources) {
   const uint64_t offset = space.Allocate(put.bytes()).value();

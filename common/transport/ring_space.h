@@ -41,6 +41,9 @@ class RingSpace {
   std::deque<Range> ranges_;  // given out, oldest first
 };
 
+// INVALID_ARGUMENT: a hello asks for a ring of no bytes, or of more than `limit`.
+absl::Status CheckRingBytes(uint64_t bytes, uint64_t limit);
+
 // Gathers `sources` where `space` has room for them in `ring`, and tells `put`
 // where. REQUIRES: space.HasRoom(put.bytes()), which is what they hold.
 void StageInRing(RingSpace& space, std::byte* ring, baton::v1::Put& put,

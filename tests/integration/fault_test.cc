@@ -152,6 +152,17 @@ TEST_P(TransferFaultTest, BadTransferFailsItsRequestAloneAndTheNextIsRight) {
   }
 }
 
+// However the bytes have travelled in the end: the route names what was chosen.
+void ExpectRightAnswers(Cluster& cluster, uint32_t count, const char* transport) {
+  for (uint32_t seed = 1; seed <= count; ++seed) {
+    const Request request = MakeRequest(RandomPrompt(300, seed), 20, Path::kSplit);
+    const Result result = cluster.client().Generate(request);
+    EXPECT_TRUE(result.status.ok()) << result.status.message << cluster.Logs();
+    EXPECT_EQ(result.token_ids, RightAnswer(request));
+    EXPECT_EQ(result.transport, transport);
+  }
+}
+
 #ifdef BATON_HAS_UCX
 TEST(PathFault, RequestWhoseHandOffLosesUcxEndsWithTheSameTokensOverTheSocket) {
   for (const char* fault : {"lose-path-after-bytes=1", "lose-path-after-bytes=20000"}) {
@@ -160,12 +171,7 @@ TEST(PathFault, RequestWhoseHandOffLosesUcxEndsWithTheSameTokensOverTheSocket) {
     options.prefill_flags = {"--fault", fault};
     auto cluster = Cluster::Start(options);
     ASSERT_NE(cluster, nullptr);
-    for (uint32_t seed = 1; seed <= 2; ++seed) {
-      const Request request = MakeRequest(RandomPrompt(300, seed), 20, Path::kSplit);
-      const Result result = cluster->client().Generate(request);
-      EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
-      EXPECT_EQ(result.token_ids, RightAnswer(request));
-    }
+    ExpectRightAnswers(*cluster, 2, "ucx");
     EXPECT_NE(cluster->Logs().find("kv goes on over tcp"), std::string::npos);
     EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
   }
@@ -182,13 +188,7 @@ TEST(PathFault, RequestWhoseCommunicatorDiesEndsWithTheSameTokensOverTheSocket) 
     options.worker_flags = {"--transport", "nccl", "--chunk-tokens", "64"};
     auto cluster = Cluster::Start(options);
     ASSERT_NE(cluster, nullptr);
-    for (uint32_t seed = 1; seed <= 2; ++seed) {
-      const Request request = MakeRequest(RandomPrompt(300, seed), 20, Path::kSplit);
-      const Result result = cluster->client().Generate(request);
-      EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
-      EXPECT_EQ(result.token_ids, RightAnswer(request));
-      EXPECT_EQ(result.transport, "nccl");
-    }
+    ExpectRightAnswers(*cluster, 2, "nccl");
     EXPECT_NE(cluster->Logs().find("nccl is lost, kv goes on over tcp"), std::string::npos)
         << fault;
     EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
@@ -201,10 +201,7 @@ TEST(PathFault, RequestWhoseCommunicatorHangsEndsWithTheSameTokensAfterTheStallL
   options.worker_flags = {"--transport", "nccl", "--chunk-tokens", "64"};
   auto cluster = Cluster::Start(options);
   ASSERT_NE(cluster, nullptr);
-  const Request request = MakeRequest(RandomPrompt(300, 1), 20, Path::kSplit);
-  const Result result = cluster->client().Generate(request);
-  EXPECT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
-  EXPECT_EQ(result.token_ids, RightAnswer(request));
+  ExpectRightAnswers(*cluster, 1, "nccl");
   EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
 }
 

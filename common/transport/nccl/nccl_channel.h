@@ -15,8 +15,6 @@
 
 namespace baton::transport {
 
-// Pinned and GPU memory on either side, for each connection.
-inline constexpr uint64_t kMaxNcclRingBytes = uint64_t{64} << 20;
 // Of one connection.
 inline constexpr uint32_t kMostNcclCommunicators = 1000;
 

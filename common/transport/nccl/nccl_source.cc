@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/transport/nccl/nccl_channel.h"
-#include "common/transport/ring_space.h"
+#include "common/transport/ring_channel.h"
 
 namespace baton::transport {
 namespace {
@@ -28,9 +28,7 @@ NcclSource::NcclSource(std::shared_ptr<NcclRuntime> runtime, std::shared_ptr<voi
 
 absl::StatusOr<const std::byte*> NcclSource::Locate(const baton::v1::Put& put,
                                                     uint32_t payload_bytes) const {
-  // Behind the frame, when the sender has lost NCCL.
-  if (payload_bytes != 0 && payload_bytes == put.bytes()) return nullptr;
-  return LocateInRing({data_, data_ == nullptr ? 0 : ring_->bytes}, put, payload_bytes);
+  return LocateOnRingOrSocket({data_, data_ == nullptr ? 0 : ring_->bytes}, put, payload_bytes);
 }
 
 absl::Status NcclSource::OnPath(const baton::v1::NcclPath& path) {

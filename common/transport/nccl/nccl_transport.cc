@@ -10,6 +10,8 @@
 #include "common/base/status_macros.h"
 #include "common/transport/nccl/nccl_channel.h"
 #include "common/transport/nccl/nccl_source.h"
+#include "common/transport/ring_channel.h"
+#include "common/transport/ring_space.h"
 #include "common/transport/tcp/tcp_socket.h"
 
 namespace baton::transport {
@@ -33,7 +35,7 @@ absl::StatusOr<Admission> Admit(const std::string& device) {
 
 absl::StatusOr<OutgoingChannel> MakeNcclChannel(const ChannelContext& context,
                                                 baton::v1::HandoffHello& hello) {
-  const uint64_t bytes = std::min<uint64_t>(context.options.ring_bytes, kMaxNcclRingBytes);
+  const uint64_t bytes = std::min<uint64_t>(context.options.ring_bytes, kMostReceiverRing);
   BATON_ASSIGN_OR_RETURN(Admission admission, Admit(context.options.device));
   hello.set_ring_bytes(bytes);
   return OutgoingChannel{std::make_unique<NcclChannel>(std::move(admission.runtime),
@@ -44,10 +46,7 @@ absl::StatusOr<OutgoingChannel> MakeNcclChannel(const ChannelContext& context,
 absl::StatusOr<std::unique_ptr<PutSource>> MakeNcclSource(const SourceContext& context,
                                                           const baton::v1::HandoffHello& hello,
                                                           UniqueFd, baton::v1::HandoffWelcome&) {
-  if (hello.ring_bytes() == 0 || hello.ring_bytes() > kMaxNcclRingBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ring_bytes is ", hello.ring_bytes(), ", the limit is ", kMaxNcclRingBytes));
-  }
+  BATON_RETURN_IF_ERROR(CheckRingBytes(hello.ring_bytes(), kMostReceiverRing));
   BATON_ASSIGN_OR_RETURN(Admission admission, Admit(context.options.device));
   return std::make_unique<NcclSource>(std::move(admission.runtime), std::move(admission.place),
                                       hello.ring_bytes(), context);

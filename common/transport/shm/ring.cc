@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_error.h"
+#include "common/transport/ring_space.h"
 
 namespace baton::transport {
 namespace {
@@ -56,10 +57,7 @@ absl::StatusOr<Ring> Ring::Make(size_t bytes) {
 }
 
 absl::StatusOr<Mapping> MapRing(UniqueFd fd, uint64_t bytes) {
-  if (bytes == 0 || bytes > kMaxRingBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ring_bytes is ", bytes, ", the limit is ", kMaxRingBytes));
-  }
+  BATON_RETURN_IF_ERROR(CheckRingBytes(bytes, kMaxRingBytes));
   struct stat status {};
   if (!fd.valid() || fstat(fd.get(), &status) != 0 ||
       static_cast<uint64_t>(status.st_size) != bytes) {

@@ -23,8 +23,6 @@ namespace {
 // Large enough for a device to be at full speed, small enough that the copies on
 // both sides run beside it.
 constexpr size_t kUcxFrameBytes = 256 << 10;
-// A receiver makes a ring for each connection.
-constexpr uint64_t kMaxRingBytes = uint64_t{64} << 20;
 // Put at the ring's beginning to see whether bytes get through.
 constexpr size_t kProbeBytes = 8;
 
@@ -141,9 +139,7 @@ class UcxSource final : public PutSource {
 
   absl::StatusOr<const std::byte*> Locate(const baton::v1::Put& put,
                                           uint32_t payload_bytes) const override {
-    // Behind the frame, when the sender has lost UCX.
-    if (payload_bytes != 0 && payload_bytes == put.bytes()) return nullptr;
-    return LocateInRing({ring_.data(), ring_.size()}, put, payload_bytes);
+    return LocateOnRingOrSocket({ring_.data(), ring_.size()}, put, payload_bytes);
   }
   bool reports_consumed() const override { return true; }
 
@@ -171,7 +167,7 @@ class UcxSource final : public PutSource {
 
 absl::StatusOr<OutgoingChannel> MakeUcxChannel(const ChannelContext& context,
                                                baton::v1::HandoffHello& hello) {
-  const uint64_t bytes = std::min<uint64_t>(context.options.ring_bytes, kMaxRingBytes);
+  const uint64_t bytes = std::min<uint64_t>(context.options.ring_bytes, kMostReceiverRing);
   BATON_ASSIGN_OR_RETURN(auto ucx, UcxContext::Get());
   BATON_ASSIGN_OR_RETURN(UcxMemory staging, UcxMemory::Make(ucx, bytes));
   auto channel = std::make_unique<UcxChannel>(std::move(staging), context);
@@ -184,10 +180,7 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeUcxSource(const SourceContext& co
                                                          const baton::v1::HandoffHello& hello,
                                                          UniqueFd,
                                                          baton::v1::HandoffWelcome& welcome) {
-  if (hello.ring_bytes() == 0 || hello.ring_bytes() > kMaxRingBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ring_bytes is ", hello.ring_bytes(), ", the limit is ", kMaxRingBytes));
-  }
+  BATON_RETURN_IF_ERROR(CheckRingBytes(hello.ring_bytes(), kMostReceiverRing));
   BATON_ASSIGN_OR_RETURN(auto ucx, UcxContext::Get());
   BATON_ASSIGN_OR_RETURN(UcxMemory ring, UcxMemory::Make(ucx, hello.ring_bytes()));
   // It only receives: no stall to look for.

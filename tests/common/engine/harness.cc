@@ -329,32 +329,6 @@ void Gate::Pass() {
   changed_.wait(lock, [this] { return !closed_; });
 }
 
-namespace {
-
-class GatedModel final : public model::Model {
- public:
-  GatedModel(std::unique_ptr<model::Model> model, Gate* gate)
-      : model_(std::move(model)), gate_(gate) {}
-
-  const model::ModelInfo& info() const override { return model_->info(); }
-  const kv::KvLayout& kv_layout() const override { return model_->kv_layout(); }
-  uint32_t max_step_tokens() const override { return model_->max_step_tokens(); }
-  absl::Status Forward(std::span<const model::Slice> slices, const kv::KvArena& arena,
-                       std::span<float> logits, const model::LayerDone& layer_done) override {
-    gate_->Pass();
-    return model_->Forward(slices, arena, logits, layer_done);
-  }
-  void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override {
-    model_->ForEach(count, function);
-  }
-
- private:
-  std::unique_ptr<model::Model> model_;
-  Gate* gate_;
-};
-
-}  // namespace
-
 void SubmitTogether(Engine& engine, Gate& gate, const std::vector<SequenceSpec>& specs) {
   gate.Close();
   for (const SequenceSpec& spec : specs) engine.Submit(spec);

@@ -14,19 +14,11 @@ namespace {
 using model::FakeOptions;
 
 // A thread for each call of ForEach's function.
-class ThreadedModel final : public model::Model {
+class ThreadedModel final : public GatedModel {
  public:
   ThreadedModel(std::unique_ptr<model::Model> model, Gate* gate, std::atomic<uint32_t>* most)
-      : model_(std::move(model)), gate_(gate), most_(most) {}
+      : GatedModel(std::move(model), gate), most_(most) {}
 
-  const model::ModelInfo& info() const override { return model_->info(); }
-  const kv::KvLayout& kv_layout() const override { return model_->kv_layout(); }
-  uint32_t max_step_tokens() const override { return model_->max_step_tokens(); }
-  absl::Status Forward(std::span<const model::Slice> slices, const kv::KvArena& arena,
-                       std::span<float> logits, const model::LayerDone& layer_done) override {
-    gate_->Pass();
-    return model_->Forward(slices, arena, logits, layer_done);
-  }
   void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override {
     *most_ = std::max(most_->load(), count);
     std::vector<std::thread> threads;
@@ -35,8 +27,6 @@ class ThreadedModel final : public model::Model {
   }
 
  private:
-  std::unique_ptr<model::Model> model_;
-  Gate* const gate_;
   std::atomic<uint32_t>* const most_;
 };
 

@@ -19,8 +19,7 @@ class Cancel : public TransportTest {
  protected:
   // Blocks of 640 KiB, of which many do not fit into ring or socket at once.
   void UseBigBlocks() {
-    layout_.kv_heads = 8;
-    layout_.head_dim = 128;
+    UseLargeBlocks();
     sender_options_.ring_bytes = 1 << 20;
   }
 

@@ -223,8 +223,7 @@ TEST_P(Conformance, SlicePutTwiceWithTheSameBytesCountsOnce) {
 }
 
 TEST_P(Conformance, SmallHandOffDoesNotWaitForABigOne) {
-  layout_.kv_heads = 8;
-  layout_.head_dim = 128;  // 640 KiB a block
+  UseLargeBlocks();
   sender_options_.ring_bytes = 1 << 20;
   Start();
   PromptKv big(layout_, 64, 1), small(layout_, 1, 2);

@@ -100,8 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Kv, BadNetwork, ::testing::Values("tcp"));
 class FaultySender : public TransportTest {
  protected:
   void StartWith(const FaultPlan& plan) {
-    layout_.kv_heads = 8;  // 640 KiB a block: several frames for each put
-    layout_.head_dim = 128;
+    UseLargeBlocks();
     Start();
     auto faulty = MakeFaultySender(std::move(sender_), plan);
     ASSERT_TRUE(faulty.ok()) << faulty.status();

@@ -3,8 +3,6 @@
 // beside a socket that lives. Over a stand-in for the library (tests/testing/fake_nccl).
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <optional>
 #include <utility>
@@ -12,7 +10,6 @@
 #include "common/transport/fault/fault_sender.h"
 #include "common/transport/nccl/nccl_pair.h"
 #include "common/transport/nccl/nccl_runtime.h"
-#include "tests/common/transport/child_process.h"
 #include "tests/common/transport/raw_sender.h"
 #include "tests/common/transport/transport_fixture.h"
 #include "tests/testing/environment.h"
@@ -34,8 +31,7 @@ constexpr absl::Duration kStall = absl::Milliseconds(BATON_SANITIZED ? 1000 : 20
 class Nccl : public TransportTest {
  protected:
   Nccl() {
-    layout_.kv_heads = 8;  // 640 KiB a block
-    layout_.head_dim = 128;
+    UseLargeBlocks();
     sender_options_.ring_bytes = 2 << 20;
     sender_options_.stall_limit = receiver_options_.stall_limit = kStall;
     sender_options_.rebuild_pause = absl::Milliseconds(20);
@@ -146,30 +142,8 @@ TEST_P(Nccl, LosingThePathAnywhereKeepsTheBytes) {
   }
 }
 
-// A stopped process keeps its sockets open: nothing but the missing confirmation tells.
 TEST_P(Nccl, OfAFrozenReceiverTheHandOffGoesOnOverTheSocketOnceItWakes) {
-  const LinePipe address, verdict;
-  PromptKv prompt(layout_, 16, 1);
-  ChildProcess child([&] {
-    StartReceiver();
-    address.Write(Address());
-    landing_->WaitCommitted(1);
-    verdict.Write(prompt.Equals(landing_->blocks(1)) ? "equal" : "other bytes");
-    pause();
-  });
-  const std::vector<Endpoint> endpoints = {{"nccl", address.Read()}};
-  StartSender();
-  Outcome granted, commit;
-  const auto writer =
-      sender_->Open(endpoints, {Key(1), prompt.tokens()}, absl::InfiniteFuture(), granted.done());
-  ASSERT_EQ(granted.Wait(), absl::OkStatus());
-  child.Stop();
-  writer->Put(prompt.all(), prompt.Sources(prompt.all()), [](const absl::Status&) {});
-  writer->Commit({}, commit.done());
-  EXPECT_FALSE(commit.Ready(2 * kStall));
-  child.Signal(SIGCONT);
-  EXPECT_EQ(commit.Wait(), absl::OkStatus());
-  EXPECT_EQ(verdict.Read(), "equal");
+  ExpectWholeFromAFrozenReceiver();
 }
 
 TEST_P(Nccl, AHandOffOnACommunicatorThatHangsKeepsItsDeadlineAndBlocksComeBack) {

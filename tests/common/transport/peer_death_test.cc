@@ -17,8 +17,7 @@ constexpr uint32_t kBlocks = 8;
 class PeerDeath : public TransportTest {
  protected:
   PeerDeath() {
-    layout_.kv_heads = 8;  // 640 KiB a block
-    layout_.head_dim = 128;
+    UseLargeBlocks();
     sender_options_.ring_bytes = 1 << 20;
   }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -17,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/kv/convert/layer_converter.h"
 #include "common/transport/kv_transport.h"
+#include "tests/common/transport/child_process.h"
 #include "tests/common/transport/fake_landing.h"
 
 namespace baton::transport {
@@ -148,6 +151,12 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
     setenv("BATON_NCCL_LIBRARY", BATON_FAKE_NCCL, 1);
   }
 
+  // Of 640 KiB: several frames for each put.
+  void UseLargeBlocks() {
+    layout_.kv_heads = 8;
+    layout_.head_dim = 128;
+  }
+
   // Anew when one runs: what came before ends first.
   void StartReceiver(const std::string& tcp_address = "127.0.0.1:0") {
     sender_.reset();
@@ -199,6 +208,33 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
     writer->Put(prompt.all(), prompt.Sources(prompt.all()), put.done());
     writer->Commit({.first_tokens = {static_cast<TokenId>(key)}, .drawn = 1}, commit.done());
     return commit.Wait();
+  }
+
+  // A stopped process keeps its sockets open: nothing but the missing confirmation
+  // tells. No commit comes while the receiver is, and the right bytes once it wakes.
+  void ExpectWholeFromAFrozenReceiver() {
+    const LinePipe address, verdict;
+    PromptKv prompt(layout_, 16, 1);
+    ChildProcess child([&] {
+      StartReceiver();
+      address.Write(Address());
+      landing_->WaitCommitted(1);
+      verdict.Write(prompt.Equals(landing_->blocks(1)) ? "equal" : "other bytes");
+      pause();
+    });
+    const std::vector<Endpoint> endpoints = {{GetParam(), address.Read()}};
+    StartSender();
+    Outcome granted, commit;
+    const auto writer =
+        sender_->Open(endpoints, {Key(1), prompt.tokens()}, absl::InfiniteFuture(), granted.done());
+    ASSERT_EQ(granted.Wait(), absl::OkStatus());
+    child.Stop();
+    writer->Put(prompt.all(), prompt.Sources(prompt.all()), [](const absl::Status&) {});
+    writer->Commit({}, commit.done());
+    EXPECT_FALSE(commit.Ready(2 * sender_options_.stall_limit));
+    child.Signal(SIGCONT);
+    EXPECT_EQ(commit.Wait(), absl::OkStatus());
+    EXPECT_EQ(verdict.Read(), "equal");
   }
 
   TempDir dir_;

@@ -2,15 +2,12 @@
 // What only the ucx transport has: a ring that is written from outside, lanes
 // that UCX chooses, acknowledgements that may not come.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <functional>
 
 #include "common/transport/fault/fault_sender.h"
 #include "common/transport/ucx/ucx_peer.h"
 #include "common/transport/ucx/ucx_transport.h"
-#include "tests/common/transport/child_process.h"
 #include "tests/common/transport/raw_sender.h"
 #include "tests/common/transport/transport_fixture.h"
 #include "tests/testing/environment.h"
@@ -107,43 +104,18 @@ TEST_P(Ucx, SettingsThatLeaveNoDeviceAreAnErrorOfTheReceiver) {
   EXPECT_NE(receiver.status().message().find("UCX"), absl::string_view::npos);
 }
 
-// A stopped process keeps its sockets open: nothing but the missing
-// acknowledgement tells.
 TEST_P(Ucx, WithoutAcknowledgementsTheHandOffGoesOnOverTheSocket) {
   const UcxSetting sockets("UCX_TLS", kSockets);
-  layout_.kv_heads = 8;  // 640 KiB a block
-  layout_.head_dim = 128;
-  const LinePipe address, verdict;
-  PromptKv prompt(layout_, 16, 1);
-  ChildProcess child([&] {
-    StartReceiver();
-    address.Write(Address());
-    landing_->WaitCommitted(1);
-    verdict.Write(prompt.Equals(landing_->blocks(1)) ? "equal" : "other bytes");
-    pause();
-  });
-  const std::vector<Endpoint> endpoints = {{"ucx", address.Read()}};
+  UseLargeBlocks();
   sender_options_.stall_limit = absl::Milliseconds(300);
-  StartSender();
-  Outcome granted, commit;
-  const auto writer =
-      sender_->Open(endpoints, {Key(1), prompt.tokens()}, absl::InfiniteFuture(), granted.done());
-  ASSERT_EQ(granted.Wait(), absl::OkStatus());
-  child.Stop();
-  writer->Put(prompt.all(), prompt.Sources(prompt.all()), [](const absl::Status&) {});
-  writer->Commit({}, commit.done());
-  EXPECT_FALSE(commit.Ready(absl::Milliseconds(600)));
-  child.Signal(SIGCONT);
-  EXPECT_EQ(commit.Wait(), absl::OkStatus());
-  EXPECT_EQ(verdict.Read(), "equal");
+  ExpectWholeFromAFrozenReceiver();
 }
 
 TEST_P(Ucx, LostInTheMiddleTheHandOffGoesOnOverTheSocketWithTheSameBytes) {
   for (const char* way : {"all", kSockets}) {
     const UcxSetting setting("UCX_TLS", way);
     for (const uint64_t after : {1, 700'000, 3'000'000}) {
-      layout_.kv_heads = 8;
-      layout_.head_dim = 128;
+      UseLargeBlocks();
       sender_options_.ring_bytes = 2 << 20;
       Start();
       FaultPlan plan;
