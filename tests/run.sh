@@ -50,7 +50,8 @@ run_ctest() {  # PRESET NAME CTEST-FLAGS...
     --test-output-size-passed 20000000 --test-output-size-failed 20000000 "$@") \
     >"$results/$name.log" 2>&1 || true
   grep -E '^(The following tests FAILED|[[:space:]]+[0-9]+ - )' "$results/$name.log" >&2 || true
-  grep -B2 -A12 -E '^\[  FAILED  \]|: Failure$|ERROR: (Address|Thread|Leak)|runtime error:' "$results/$name.log" | head -n 80 >&2 || true
+  grep -A12 -E '^\[  FAILED  \]|: Failure$|(ERROR|WARNING|FATAL): (Address|Thread|Leak)|runtime error:|terminate called' \
+    "$results/$name.log" | head -n 120 >&2 || true
   count_results "$results/$name.xml"
   say "    slowest: $(sed -nE 's/.*Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec$/\2 s \1/p' "$results/$name.log" |
     sort -rn | head -n 3 | paste -sd ',' | sed 's/,/, /g')"

@@ -102,14 +102,17 @@ TEST_P(Nccl, DyingInTheMiddleTheHandOffGoesOnOverTheSocketWithTheSameBytes) {
 TEST_P(Nccl, WithoutAnyThatWorksAHandOffStaysOnTheSocketAndAttemptsAreBounded) {
   Start();
   SetFaults("rank=1,error-after=2");
-  for (uint64_t key = 1; key <= 12; ++key) {
-    ExpectWhole(key, 4);
-    absl::SleepFor(absl::Milliseconds(30));
+  // Longer than any pause before the next attempt.
+  constexpr absl::Duration kPause = absl::Milliseconds(250);
+  uint64_t key = 0;
+  int unmoved = 0;
+  for (const absl::Time end = absl::Now() + kPatience; unmoved < 3 && absl::Now() < end;) {
+    const uint64_t before = Moves();
+    ExpectWhole(++key, 4);
+    absl::SleepFor(kPause);
+    unmoved = Moves() == before ? unmoved + 1 : 0;
   }
-  const uint64_t then = Moves();
-  absl::SleepFor(absl::Milliseconds(100));
-  ExpectWhole(100);
-  EXPECT_EQ(Moves(), then) << "it gave up after a few";
+  EXPECT_EQ(unmoved, 3) << "it gave up after a few";
 }
 
 TEST_P(Nccl, ThatDoesNotBeginIsPassedOverForTheNextTransport) {

@@ -42,7 +42,7 @@ constexpr uint64_t kWindow = 256 << 10;
 
 // What both ranks see; zeros at first.
 struct Meeting {
-  std::array<std::atomic<uint32_t>, 2> joined;
+  std::array<std::atomic<pid_t>, 2> joined;  // their processes
   // Of the bytes from that rank to the other.
   std::array<std::atomic<uint64_t>, 2> sent, taken;
   std::array<std::array<std::byte, kWindow>, 2> window;
@@ -149,7 +149,7 @@ bool Join(Comm* comm) {
   close(fd);
   if (memory == MAP_FAILED) return false;
   comm->meeting = static_cast<Meeting*>(memory);
-  comm->meeting->joined[static_cast<size_t>(comm->rank)] = 1;
+  comm->meeting->joined[static_cast<size_t>(comm->rank)] = getpid();
   return true;
 }
 
@@ -210,6 +210,7 @@ NcclResult State(Comm* comm) {
     }
     unlink(comm->path.c_str());
     comm->up = true;
+    peer_is_elsewhere = comm->meeting->joined[0] != comm->meeting->joined[1];
   }
   // Every call is seen in progress once.
   return std::exchange(comm->entering, false) ? NcclResult::kInProgress : NcclResult::kSuccess;

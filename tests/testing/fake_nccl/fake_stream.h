@@ -7,6 +7,9 @@
 
 namespace baton::fake_nccl {
 
+// Whether the last communicator that came up leads to another process. Of NCCL's thread.
+extern bool peer_is_elsewhere;
+
 class FakeStream {
  public:
   // True when it is complete; called again otherwise.
