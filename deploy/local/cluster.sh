@@ -65,7 +65,12 @@ launch() {  # NAME BINARY FLAGS...
   local name=$1 binary=$2
   shift 2
   [ -x "$BATON_BIN/$binary" ] || die "$binary is not built; run deploy/local/quickstart.sh once, or: cmake --preset release && cmake --build --preset release"
-  setsid "$BATON_BIN/$binary" "$@" >"$dir/$name.log" 2>&1 </dev/null &
+  # Out of reach of the terminal's signals, but in its session: Linux shares cores
+  # among sessions before it does among threads, and a router of its own session
+  # has waited 140 ms for a core that a worker computes on.
+  set -m
+  nohup "$BATON_BIN/$binary" "$@" >"$dir/$name.log" 2>&1 </dev/null &
+  set +m
   echo "$! $(start_time $!)" >"$dir/$name.pid"
 }
 

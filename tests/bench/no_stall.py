@@ -68,8 +68,10 @@ def main() -> int:
     ids = ",".join(map(str, cases[args.case]))
     with cluster.cluster(args) as router:
         _, alone = prompt_seconds(args, router, ids)
+        # Without guesses a piece of text is a token.
         stream = Stream(cluster.generate(args, router, [
-            "--prompt", "Once upon a time", "--ignore-eos", "--max-tokens", str(args.tokens)]))
+            "--prompt", "Once upon a time", "--ignore-eos", "--draft-tokens", "0",
+            "--max-tokens", str(args.tokens)]))
         time.sleep(LEAD_S)
         start, beside = prompt_seconds(args, router, ids)
         end = time.monotonic()
