@@ -23,13 +23,18 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def cluster(args: argparse.Namespace):
-    """Runs a router, a prefill and a decode worker; gives the router's address."""
+    """Runs a router, a prefill and a decode worker; gives the router's address.
+
+    args.processes becomes their ids by name.
+    """
     script = str(ROOT / "deploy/local/cluster.sh")
     environment = dict(os.environ, BATON_BIN=str(args.bin.resolve()))
     with tempfile.TemporaryDirectory() as folder:
         up = [script, "up", "--model", args.model, "--port", "0", "--dir", folder, "--quiet"]
         up += [f"--router-flag={flag}" for flag in getattr(args, "router_flag", [])]
         subprocess.run(up + ["--"] + args.worker_flag, check=True, env=environment)
+        args.processes = {file.stem: int(file.read_text().split()[0])
+                          for file in pathlib.Path(folder).glob("*.pid")}
         try:
             yield pathlib.Path(folder, "router.address").read_text().strip()
         finally:
