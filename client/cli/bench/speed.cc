@@ -7,9 +7,9 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "client/cli/divergence.h"
 #include "client/cli/sequence_runner.h"
 #include "common/base/status_macros.h"
+#include "common/sampling/sampler.h"
 
 namespace baton::cli {
 namespace {
@@ -39,11 +39,8 @@ double SecondsSince(Clock::time_point begin) {
 // Runs the two kinds of work and times them.
 class SpeedRun final {
  public:
-  SpeedRun(SequenceRunner* runner, const SpeedOptions& options, uint32_t usable_vocabulary)
-      : runner_(runner),
-        options_(options),
-        usable_(usable_vocabulary),
-        pool_(MakePool(runner->vocabulary())) {}
+  SpeedRun(model::Model* model, SequenceRunner* runner, const SpeedOptions& options)
+      : model_(model), runner_(runner), options_(options), pool_(MakePool(runner->vocabulary())) {}
 
   // Tokens per second, once.
   absl::StatusOr<double> Prompt() {
@@ -65,7 +62,7 @@ class SpeedRun final {
     for (uint32_t k = 0; k < options_.decode_steps; ++k) {
       const auto tokens = std::span(pool_).subspan(size_t{k + 1} * kStepStride, batch);
       BATON_RETURN_IF_ERROR(runner_->Step(tokens, context + k, logits));
-      Choose(logits, batch);
+      BATON_RETURN_IF_ERROR(Choose(logits, batch));
     }
     return batch * options_.decode_steps / SecondsSince(begin);
   }
@@ -77,19 +74,25 @@ class SpeedRun final {
     return Clock::now();
   }
 
-  // The greedy choice belongs to the work of decoding.
-  void Choose(std::span<const float> logits, uint32_t batch) {
-    for (uint32_t s = 0; s < batch; ++s) {
-      chosen_ = chosen_ ^ ArgMax(logits.subspan(size_t{s} * runner_->vocabulary(), usable_));
-    }
+  // The greedy choice belongs to the work of decoding, done as a worker does it.
+  absl::Status Choose(std::span<const float> logits, uint32_t batch) {
+    const sampling::Params greedy{.temperature = 0};
+    std::vector<absl::Status> chosen(batch);
+    model_->ForEach(batch, [&](uint32_t s) {
+      chosen[s] = sampling::SampleToken(
+                      logits.subspan(size_t{s} * runner_->vocabulary(), runner_->vocabulary()),
+                      model_->info().usable_vocabulary, {}, greedy)
+                      .status();
+    });
+    for (const absl::Status& status : chosen) BATON_RETURN_IF_ERROR(status);
+    return absl::OkStatus();
   }
 
+  model::Model* model_;
   SequenceRunner* runner_;
   const SpeedOptions& options_;
-  uint32_t usable_;
   std::vector<TokenId> pool_;
-  uint32_t prefilled_ = 0;        // sequences whose context stands in the cache
-  volatile uint32_t chosen_ = 0;  // keeps the choice from being optimized away
+  uint32_t prefilled_ = 0;  // sequences whose context stands in the cache
 };
 
 absl::Status CheckOptions(const model::Model& model, const SpeedOptions& options) {
@@ -131,7 +134,7 @@ absl::StatusOr<std::vector<SpeedResult>> MeasureSpeed(
       SequenceRunner::Create(
           model, widest,
           std::max(options.prompt_tokens, options.decode_context + options.decode_steps)));
-  SpeedRun run(&runner, options, model->info().usable_vocabulary);
+  SpeedRun run(model, &runner, options);
   std::vector<SpeedResult> results;
   const auto best_of = [&](SpeedResult result, const auto& once) -> absl::Status {
     for (uint32_t i = 0; i < options.repetitions; ++i) {
