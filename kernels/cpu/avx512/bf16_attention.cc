@@ -26,6 +26,8 @@ constexpr uint32_t kValueRows = 6;
 // Dimensions of Q and K taken at a time, in pairs; scores of wider heads are
 // continued from the array.
 constexpr uint32_t kMaxPairs = 64;
+// So few rows wait for memory.
+constexpr uint32_t kFetchRows = 4;
 
 struct Scratch {
   alignas(64) uint32_t queries[kMaxPairs * kAttentionRows];       // [pairs][rows]
@@ -34,14 +36,18 @@ struct Scratch {
 };
 
 // Adds (or with `first` puts) the scores of dimension pairs [0, pairs) of
-// `blocks` blocks.
+// `blocks` blocks. With few rows brings the next K slice in, and the V slice that
+// belongs to this one.
 template <uint32_t R>
-__attribute__((noinline)) void AddScores(const std::byte* const* keys, size_t key_offset,
+__attribute__((noinline)) void AddScores(const std::byte* const* keys,
+                                         const std::byte* const* values, size_t offset,
                                          uint32_t blocks, const uint32_t* queries, uint32_t pairs,
                                          bool first, float* scores) {
 #pragma GCC unroll 1
   for (uint32_t b = 0; b < blocks; ++b, scores += kBlockTokens) {
-    const std::byte* k = keys[b] + key_offset;
+    const std::byte* k = keys[b] + offset;
+    const std::byte* const next = keys[b + 1 < blocks ? b + 1 : b] + offset;
+    const std::byte* const value = values[b] + offset;
     const uint32_t* q = queries;
     __m512 sum[R][kBlockVectors];
 #pragma GCC unroll 12
@@ -56,6 +62,12 @@ __attribute__((noinline)) void AddScores(const std::byte* const* keys, size_t ke
 #pragma GCC unroll 1
     for (uint32_t p = 0; p < pairs; ++p, k += kBlockTokens * 4, q += R) {
       const __m512i k0 = _mm512_load_si512(k), k1 = _mm512_load_si512(k + 64);
+      if constexpr (R <= kFetchRows) {
+        for (size_t line = p * kBlockTokens * 4, i = 0; i < 2; ++i, line += 64) {
+          _mm_prefetch(next + line, _MM_HINT_T0);
+          _mm_prefetch(value + line, _MM_HINT_T1);
+        }
+      }
 #pragma GCC unroll 12
       for (uint32_t r = 0; r < R; ++r) {
         const __m512i x = Broadcast(q + r);
@@ -171,8 +183,8 @@ void Scores(const SegmentTask& task, uint32_t blocks, Scratch* scratch) {
   for (uint32_t dim = 0; dim < task.head_dim; dim += 2 * kMaxPairs) {
     const uint32_t pairs = std::min(kMaxPairs, (task.head_dim - dim) / 2);
     PackQueries(task, dim, pairs, scratch->queries);
-    AddScores<R>(task.keys, size_t{dim} * kBlockTokens * 2, blocks, scratch->queries, pairs,
-                 dim == 0, scratch->scores);
+    AddScores<R>(task.keys, task.values, size_t{dim} * kBlockTokens * 2, blocks, scratch->queries,
+                 pairs, dim == 0, scratch->scores);
   }
 }
 
