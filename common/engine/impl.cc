@@ -34,6 +34,7 @@ Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
       listener_(listener),
       sender_(sender),
       limits_{options.chunk_tokens, model_->max_step_tokens()},
+      chunk_stall_(options.chunk_stall),
       policy_(std::move(policy)),
       pool_(options.kv_blocks) {
   if (options.prefix_cache) {

@@ -284,6 +284,7 @@ class Engine::Impl final {
   Listener* const listener_;
   HandoffSender* const sender_;
   const sched::Limits limits_;
+  const absl::Duration chunk_stall_;
   const std::unique_ptr<sched::Policy> policy_;
   sched::StepCostEstimator costs_;
 

@@ -83,8 +83,12 @@ std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
     order.push_back(static_cast<uint32_t>(order.size()));
     remaining.push_back(chunk.tokens);
   }
+  sched::Limits limits = limits_;
+  if (!rows.empty() && !chunks.empty()) {
+    limits.chunk_tokens = sched::ChunkWithin(chunk_stall_, costs_.costs(), limits.chunk_tokens);
+  }
   for (const sched::Chunk& chunk :
-       sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits_)) {
+       sched::PlanChunks(remaining, order, static_cast<uint32_t>(rows.size()), limits)) {
     Row row = chunks[chunk.prompt];
     // A row of logits for each token takes memory: few at a time.
     const uint32_t tokens = row.scored ? std::min(chunk.tokens, kScoredTokens) : chunk.tokens;

@@ -39,4 +39,12 @@ std::vector<Chunk> PlanChunks(std::span<const uint32_t> remaining, std::span<con
   return chunks;
 }
 
+uint32_t ChunkWithin(absl::Duration stall, const StepCosts& costs, uint32_t chunk_tokens) {
+  uint32_t tokens = chunk_tokens;
+  while (tokens > kv::kBlockTokens && costs.Prompt(0, tokens, tokens) > stall) {
+    tokens -= kv::kBlockTokens;
+  }
+  return tokens;
+}
+
 }  // namespace baton::sched

@@ -6,6 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/sched/step_costs.h"
+
 namespace baton::sched {
 
 struct Limits {
@@ -31,5 +34,10 @@ struct Chunk {
 // REQUIRES: decode_rows <= max_step_tokens.
 std::vector<Chunk> PlanChunks(std::span<const uint32_t> remaining, std::span<const uint32_t> order,
                               uint32_t decode_rows, const Limits& limits);
+
+// The most prompt tokens, a multiple of 32, not above `chunk_tokens`, that hold
+// decode rows up for no longer than `stall`. 32 when even those do, and
+// `chunk_tokens` when no prompt was measured yet.
+uint32_t ChunkWithin(absl::Duration stall, const StepCosts& costs, uint32_t chunk_tokens);
 
 }  // namespace baton::sched

@@ -100,6 +100,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Capacity", "kv-file-keep", &options->kv_file_keep,
            "Leaves the file for the next start of this worker");
   line.Add("Capacity", "chunk-tokens", &options->chunk_tokens, "Prompt tokens per step");
+  line.Add("Capacity", "chunk-stall", &options->chunk_stall,
+           "By how much prompts may hold up a step of running streams; 32 tokens are taken anyway");
   line.Add("Capacity", "max-sequences", &options->max_sequences, "Sequences running at once");
   line.Add("Capacity", "max-waiting", &options->max_waiting, "Sequences waiting at most");
   line.AddChoice("Capacity", "prefix-cache", &options->prefix_cache, {"on", "off"},

@@ -49,6 +49,7 @@ struct Options {
   std::string kv_floor;   // "512MiB"; empty: all of the pool
   absl::Duration kv_return_after = absl::Seconds(60);
   uint32_t chunk_tokens = 512;
+  absl::Duration chunk_stall = absl::Milliseconds(20);
   uint32_t max_sequences = 64;
   uint32_t max_waiting = 1024;
   std::string kv_swap;  // "256MiB", "0"; empty: see SwapBytes()

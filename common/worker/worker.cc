@@ -149,6 +149,7 @@ absl::Status Worker::StartEngine(std::unique_ptr<model::Model> model) {
   engine.max_sequences = options_.max_sequences;
   engine.max_waiting = options_.max_waiting;
   engine.chunk_tokens = options_.chunk_tokens;
+  engine.chunk_stall = options_.chunk_stall;
   engine.policy = options_.policy;
   engine.prefix_cache = options_.prefix_cache == "on";
   engine.prefix_journal = &journal_;

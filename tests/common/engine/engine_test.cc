@@ -315,6 +315,35 @@ TEST(Engine, DrainRefusesNewWorkAndFinishesTheRest) {
   ExpectIdle(*engine);
 }
 
+// A stream goes on beside a long prompt, whose chunks are as short as they must be.
+TEST(Engine, ChunksBesideRunningRowsStayWithinTheStall) {
+  FakeOptions fake;
+  fake.delay_per_token = absl::Microseconds(200);
+  std::mt19937 random(1);
+  const auto prompt = RandomPrompt(random, 1024, fake);
+  const auto tokens_beside = [&](absl::Duration stall) {
+    Recorder recorder;
+    Options options = PoolOf(128);
+    options.chunk_stall = stall;
+    const auto engine = MakeEngine(fake, options, &recorder);
+    for (uint64_t key = 10; key < 26; ++key) {  // are measured
+      RunAlone(*engine, recorder, MakeSpec(key, RandomPrompt(random, 64, fake), 1));
+    }
+    const auto stream = MakeSpec(2, {1, 2, 3}, 2000);
+    engine->Submit(stream);
+    EXPECT_TRUE(recorder.WaitForTokens(stream.ref, 3));
+    const size_t before = recorder.Of(stream.ref).tokens.size();
+    EXPECT_EQ(RunAlone(*engine, recorder, MakeSpec(3, prompt, 1)).tokens,
+              FakeReference(fake, prompt, 1));
+    const size_t after = recorder.Of(stream.ref).tokens.size();
+    engine->Cancel(stream.ref, absl::CancelledError(""));
+    EXPECT_TRUE(recorder.WaitForEnd(stream.ref));
+    return after - before;
+  };
+  EXPECT_LT(tokens_beside(absl::InfiniteDuration()), 12u) << "chunks of 512";
+  EXPECT_GT(tokens_beside(absl::Milliseconds(15)), 12u) << "chunks of about 64";
+}
+
 TEST(Engine, ProgressShowsWhileIdleAndStandsStillInAHungStep) {
   Recorder recorder;
   Gate gate;

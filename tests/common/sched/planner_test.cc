@@ -68,6 +68,19 @@ TEST(PlanChunks, ShortPromptsShareAStep) {
   EXPECT_EQ(chunks[3].prompt, 0u);
 }
 
+TEST(ChunkWithin, IsWhatFitsIntoTheStallInWholeBlocks) {
+  StepCosts costs;
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(1), costs, 512), 512u) << "nothing is known yet";
+  costs.prompt_step = 0.002;
+  costs.prompt_token = 0.00025;
+  EXPECT_EQ(ChunkWithin(absl::InfiniteDuration(), costs, 512), 512u);
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(30), costs, 512), 96u);
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(26), costs, 512), 96u);
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(25), costs, 512), 64u);
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(1), costs, 512), 32u) << "prompts always go on";
+  EXPECT_EQ(ChunkWithin(absl::Milliseconds(200), costs, 64), 64u);
+}
+
 TEST(PlanChunks, RandomPlansKeepEveryRule) {
   std::mt19937 random(5);
   for (int round = 0; round < 3000; ++round) {
