@@ -76,6 +76,10 @@ CoreShare::CoreShare(ShareTable table, Kind kind, std::vector<uint32_t> cpus)
 
 const std::vector<uint32_t>& CoreShare::Begin() {
   table_.SetBusyUntil(ShareTable::kForever);
+  return Again();
+}
+
+const std::vector<uint32_t>& CoreShare::Again() {
   mine_ = Divide(cpus_, kind_, table_.Look(Now()));
   return mine_;
 }

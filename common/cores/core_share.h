@@ -38,6 +38,8 @@ class CoreShare final {
   // A step begins: the CPUs to run it on, one thread on each. Valid until the
   // next call.
   const std::vector<uint32_t>& Begin();
+  // Within a step: those to go on with, now that others have come or gone.
+  const std::vector<uint32_t>& Again();
   // It has ended. For some milliseconds more the worker counts as busy, since
   // the next step mostly follows at once.
   void End();

@@ -63,6 +63,10 @@ uint32_t CountChunks(uint32_t tiles, uint32_t threads) {
 
 }  // namespace
 
+bool IsByRows(size_t rows, uint32_t threads) {
+  return rows >= std::max(2u, threads) * size_t{kRowSplitMin};
+}
+
 absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::ModelConfig& config,
                               uint32_t max_tokens, uint32_t threads) {
   Step step;
@@ -76,7 +80,7 @@ absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::M
         "a step of %u tokens; from 1 to %u are possible", step.rows.size(), max_tokens));
   }
   step.tiles = kernels::RowTiles(static_cast<uint32_t>(step.rows.size()));
-  step.by_rows = step.rows.size() >= std::max(2u, threads) * size_t{kRowSplitMin};
+  step.by_rows = IsByRows(step.rows.size(), threads);
   if (step.by_rows) step.chunks = CountChunks(step.tiles.count(), threads);
   PlanAttention(step, config, threads);
   return step;

@@ -70,6 +70,9 @@ struct Step {
   size_t partial_rows = 0;
 };
 
+// Whether a step of so many rows is by rows on `threads`.
+bool IsByRows(size_t rows, uint32_t threads);
+
 // INVALID_ARGUMENT when a slice breaks the contract of Model::Forward.
 absl::StatusOr<Step> PlanStep(std::span<const Slice> slices, const checkpoint::ModelConfig& config,
                               uint32_t max_tokens, uint32_t threads);

@@ -84,21 +84,27 @@ void StepRunner::WaitUnlessByRows() {
 }
 
 void StepRunner::Run() {
+  if (step_.by_rows) return RunLayers(0, static_cast<uint32_t>(context_.model.layers.size()));
+  Begin();
+  RunByPanels();
+  End();
+}
+
+void StepRunner::Begin() {
   if (thread_ == 0 && context_.profile != nullptr) context_.profile->Begin();
   ZeroFreshBlocks();
-  if (step_.by_rows) {
-    RunByRows();
-  } else {
-    RunByPanels();
-  }
+}
+
+void StepRunner::End() {
   if (step_.logit_rows.empty()) return;
   Head();
   Mark(StepPart::kHead);
 }
 
-void StepRunner::RunByRows() {
+void StepRunner::RunLayers(uint32_t begin, uint32_t end) {
   const auto layers = static_cast<uint32_t>(context_.model.layers.size());
-  for (uint32_t layer = 0; layer < layers; ++layer) {
+  if (begin == 0) Begin();
+  for (uint32_t layer = begin; layer < end; ++layer) {
     ForEachChunk(layer, [&] {
       if (layer == 0) {
         Embed();
@@ -114,9 +120,11 @@ void StepRunner::RunByRows() {
     Attend(layer);
     Mark(StepPart::kAttention);
   }
+  if (end < layers) return;
   ForEachChunk(layers, [&] { AfterAttention(layers - 1); });
   context_.pool.Barrier();
   Mark(StepPart::kDown);
+  End();
 }
 
 void StepRunner::RunByPanels() {

@@ -58,14 +58,18 @@ class StepRunner final {
  public:
   StepRunner(StepContext& context, uint32_t thread);
   void Run();
+  // The part of a step by rows that belongs to layers [begin, end). Between two
+  // parts, which together are Run(), the number of threads may change.
+  void RunLayers(uint32_t begin, uint32_t end);
 
  private:
   // Thread 0 tells the profile that `part` ends here.
   void Mark(StepPart part) {
     if (thread_ == 0 && context_.profile != nullptr) context_.profile->Mark(part);
   }
+  void Begin();
+  void End();
   void ZeroFreshBlocks();
-  void RunByRows();
   void RunByPanels();
   // Calls function() with tiles_ as each chunk that this thread takes.
   template <typename Function>

@@ -10,6 +10,15 @@
 #include "common/model/step_runner.h"
 
 namespace baton::model {
+namespace {
+
+size_t CountTokens(std::span<const Slice> slices) {
+  size_t tokens = 0;
+  for (const Slice& slice : slices) tokens += slice.tokens.size();
+  return tokens;
+}
+
+}  // namespace
 
 Transformer::Transformer(const checkpoint::ModelConfig& config, ComputePlan plan,
                          PackedModel weights, ModelInfo info, uint32_t max_step_tokens,
@@ -45,8 +54,10 @@ void Transformer::ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> func
 
 absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvArena& arena,
                                   std::span<float> logits, const LayerDone& layer_done) {
-  BATON_ASSIGN_OR_RETURN(const Step step,
-                         PlanStep(slices, config_, max_step_tokens_, pool_->active()));
+  // A step by rows may get further threads while it runs.
+  const bool may_grow = cores_ != nullptr && IsByRows(CountTokens(slices), pool_->threads());
+  const uint32_t threads = may_grow ? pool_->threads() : pool_->active();
+  BATON_ASSIGN_OR_RETURN(const Step step, PlanStep(slices, config_, max_step_tokens_, threads));
   if (logits.size() != step.logit_rows.size() * config_.vocabulary) {
     return absl::InvalidArgumentError(
         absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),
@@ -57,7 +68,15 @@ absl::Status Transformer::RunStep(std::span<const Slice> slices, const kv::KvAre
                       step,       arena,      logits,
                       layer_done, attention_, work_,
                       *pool_,     profile_,   std::vector<std::atomic<uint32_t>>(step.chunks)};
-  pool_->Run([&](uint32_t thread) { StepRunner(context, thread).Run(); });
+  if (!may_grow) {
+    pool_->Run([&](uint32_t thread) { StepRunner(context, thread).Run(); });
+    return absl::OkStatus();
+  }
+  const auto layers = static_cast<uint32_t>(weights_.layers.size());
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    if (layer > 0) pool_->Place(cores_->Again());
+    pool_->Run([&](uint32_t thread) { StepRunner(context, thread).RunLayers(layer, layer + 1); });
+  }
   return absl::OkStatus();
 }
 

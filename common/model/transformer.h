@@ -21,7 +21,8 @@ namespace baton::model {
 // x += down(swiglu(gate(norm(x)), up(norm(x)))); logits = head(norm(x)).
 class Transformer final : public Model {
  public:
-  // `cores` says before every step where to run it; null: on all threads of
+  // `cores` says before every step where to run it, and before every layer of a
+  // step by rows where to go on; null: on all threads of
   // `pool`, wherever the system puts them. `profile`: see LoadOptions.
   Transformer(const checkpoint::ModelConfig& config, ComputePlan plan, PackedModel weights,
               ModelInfo info, uint32_t max_step_tokens, std::unique_ptr<ThreadPool> pool,

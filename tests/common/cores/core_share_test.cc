@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <set>
@@ -102,6 +103,17 @@ TEST_F(CoreShareTest, AWorkerThatSaysSoLeavesTheCoresAtOnce) {
   EXPECT_EQ(prefill->Begin().size(), AllowedCpus().size());
   // What it said does not hold for its next step.
   EXPECT_EQ(decode->Begin().size(), (AllowedCpus().size() + 1) / 2);
+}
+
+TEST_F(CoreShareTest, PartsChangeWithinAStepAsOthersComeAndGo) {
+  const size_t all = AllowedCpus().size();
+  const auto decode = Create(Kind::kDecode), prefill = Create(Kind::kPrefill);
+  EXPECT_EQ(prefill->Begin().size(), all);
+  decode->Begin();
+  EXPECT_EQ(prefill->Again().size(), std::max<size_t>(1, all / 2));
+  decode->Release();
+  EXPECT_EQ(prefill->Again().size(), all);
+  EXPECT_EQ(decode->Begin().size(), (all + 1) / 2) << "it is in a step still";
 }
 
 TEST_F(CoreShareTest, AWorkerThatWentAwayLeavesTheCores) {

@@ -3,6 +3,8 @@
 // it is computed with.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -110,6 +112,40 @@ TEST_P(BitIdentityTest, StepsOnAChangingPartOfTheCores) {
     }
     EXPECT_TRUE(SameBits(logits, expected));
   }).join();
+  std::filesystem::remove_all(folder);
+}
+
+// And while a step runs: parts change from layer to layer.
+TEST_P(BitIdentityTest, LayersOnAChangingPartOfTheCores) {
+  if (slow()) return;
+  std::string folder = ::testing::TempDir() + "/cores-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  LoadOptions shared = options(2);
+  shared.cores = *cores::CoreShare::Create(cores::Kind::kPrefill, folder);
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    const auto decode = *cores::CoreShare::Create(cores::Kind::kDecode, folder);
+    while (!over) {
+      decode->Begin();
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      decode->Release();
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  });
+  std::thread([&] {
+    ModelRunner alone("embedded", options(1)), runner("embedded", shared);
+    ASSERT_TRUE(alone.ok() && runner.ok());
+    const auto tokens = RandomTokens(kLength, runner.vocabulary(), 6);
+    TestSequence expected_sequence = alone.NewSequence(kLength);
+    const auto expected = alone.Feed(expected_sequence, tokens, 512, LogitRows::kAll);
+    for (int i = 0; i < 10; ++i) {
+      TestSequence sequence = runner.NewSequence(kLength);
+      EXPECT_TRUE(SameBits(runner.Feed(sequence, tokens, 150, LogitRows::kAll), expected));
+      runner.Reset();
+    }
+  }).join();
+  over = true;
+  other.join();
   std::filesystem::remove_all(folder);
 }
 
