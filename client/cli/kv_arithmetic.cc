@@ -24,11 +24,20 @@ absl::Status CheckRange(const char* name, uint64_t value, uint64_t most) {
       absl::StrCat("--", name, " must be 1 to ", most, ", got ", value));
 }
 
+absl::Status CheckWindowOf(const KvQuestion& question) {
+  BATON_RETURN_IF_ERROR(kv::CheckWindow(question.window));
+  if (question.prompt == 0 || question.prompt <= question.context) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--prompt is ", question.prompt, "; --context is ", question.context));
+}
+
 std::string TypeName(kv::KvType type) { return std::string(kv::KvTypeName(type)); }
 
-// Blocks of a rolling window: it begins and ends anywhere in a block.
-uint64_t WindowBlocks(const KvQuestion& question) {
-  return uint64_t{kv::BlocksForTokens(question.sinks)} + kv::BlocksForTokens(question.window) + 1;
+// Most blocks that a sequence holds at once: what an engine asks of its pool.
+uint64_t BlocksOf(const KvQuestion& question) {
+  // A prompt gets those of the first token behind it, too.
+  const uint64_t together = question.prompt == 0 ? 0 : uint64_t{question.prompt} + 1;
+  return kv::MostBlocks(question.window, together, question.context);
 }
 
 // "128 head size x 2 bytes (bf16)", with its scale if it has one.
@@ -40,16 +49,42 @@ std::string RowTerm(const KvQuestion& question, const KvAnswer& answer) {
   return absl::StrFormat("(%s + %u of scale) (%s)", numbers, scale, TypeName(question.type));
 }
 
+// What its last token sees.
+std::string HeldTerm(const KvQuestion& question) {
+  const kv::Window& window = question.window;
+  std::string text = absl::StrFormat("%u sinks / %u + %u window / %u + 1", window.sinks,
+                                     kv::kBlockTokens, window.tokens, kv::kBlockTokens);
+  if (!window.sparse() || question.context == 0) return text;
+  const uint32_t behind = window.FirstBlock(question.context - 1);
+  const uint32_t sinks = std::min(behind, window.sinks / kv::kBlockTokens);
+  return absl::StrFormat("%s + %u of stride and ranges", text, window.KeptBelow(behind) - sinks);
+}
+
 // How many blocks a sequence has, with the reason.
 std::string BlocksTerm(const KvQuestion& question, const KvAnswer& answer) {
-  if (question.window == 0) {
-    return absl::StrFormat("ceil(%u tokens / %u) = %u blocks each", question.context,
-                           kv::kBlockTokens, answer.blocks_per_sequence);
+  std::string all = absl::StrFormat("ceil(%u tokens / %u)", question.context, kv::kBlockTokens);
+  if (question.window.limited()) {
+    std::string held = HeldTerm(question);
+    if (question.prompt > 0) {
+      held = absl::StrFormat("max(ceil((%u of the prompt + 1) / %u), %s)", question.prompt,
+                             kv::kBlockTokens, held);
+    }
+    all = absl::StrFormat("min(%s, %s)", all, held);
   }
-  return absl::StrFormat(
-      "min(ceil(%u tokens / %u), ceil(%u sinks / %u) + ceil(%u window / %u) + 1) = %u blocks each",
-      question.context, kv::kBlockTokens, question.sinks, kv::kBlockTokens, question.window,
-      kv::kBlockTokens, answer.blocks_per_sequence);
+  return absl::StrFormat("%s = %u blocks each", all, answer.blocks_per_sequence);
+}
+
+void AddWindow(const KvQuestion& question, nlohmann::ordered_json* json) {
+  const kv::Window& window = question.window;
+  if (!window.limited()) return;
+  (*json)["window"] = window.tokens;
+  (*json)["sinks"] = window.sinks;
+  (*json)["stride"] = window.stride;
+  nlohmann::ordered_json& keep = (*json)["keep"] = nlohmann::ordered_json::array();
+  for (const kv::TokenRange& range : window.keep) {
+    if (range.end > 0) keep.push_back({range.begin, range.end});
+  }
+  (*json)["prompt"] = question.prompt;
 }
 
 }  // namespace
@@ -59,15 +94,13 @@ absl::StatusOr<KvAnswer> ComputeKv(const KvQuestion& question) {
   BATON_RETURN_IF_ERROR(CheckRange("kv-heads", question.kv_heads, kMostHeads));
   BATON_RETURN_IF_ERROR(CheckRange("head-dim", question.head_dim, kMostHeadDim));
   BATON_RETURN_IF_ERROR(CheckRange("batch", question.batch, kMostSequences));
+  BATON_RETURN_IF_ERROR(CheckWindowOf(question));
   KvAnswer answer;
   answer.stored_head_dim = (question.head_dim + 15) / 16 * 16;
   answer.bytes_per_token = uint64_t{2} * question.layers * question.kv_heads *
                            kv::KvRowBytes(question.type, answer.stored_head_dim);
   answer.bytes_per_block = answer.bytes_per_token * kv::kBlockTokens;
-  answer.blocks_per_sequence = kv::BlocksForTokens(question.context);
-  if (question.window > 0) {
-    answer.blocks_per_sequence = std::min(answer.blocks_per_sequence, WindowBlocks(question));
-  }
+  answer.blocks_per_sequence = BlocksOf(question);
   const uint64_t blocks = answer.blocks_per_sequence * question.batch;
   if (__builtin_mul_overflow(blocks, answer.bytes_per_block, &answer.needed_bytes)) {
     return absl::InvalidArgumentError("that is more memory than 64 bits can count");
@@ -120,10 +153,8 @@ std::string KvToJson(const KvQuestion& question, const KvAnswer& answer) {
   if (question.context > 0) {
     json["context"] = question.context;
     json["batch"] = question.batch;
-    if (question.window > 0) {
-      json["window"] = question.window;
-      json["sinks"] = question.sinks;
-    }
+    AddWindow(question, &json);
+    json["blocks_per_sequence"] = answer.blocks_per_sequence;
     json["needed_bytes"] = answer.needed_bytes;
   }
   if (question.memory_bytes > 0) {

@@ -3,9 +3,11 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
+#include "client/cli/id_list.h"
 #include "client/cli/kv_arithmetic.h"
 #include "client/cli/kv_options.h"
 #include "client/cli/local_model.h"
@@ -28,8 +30,14 @@ class KvBudgetCommand final : public Command {
     line->AddChoice("Cache", "dtype", &dtype_, {"bf16", "int8", "f32"}, "Type of the KV cache");
     line->Add("Cache", "context", &context_,
               "Tokens of one sequence; default: the model's context");
-    line->Add("Cache", "window", &window_, "Latest tokens that are kept; 0: all");
-    line->Add("Cache", "sinks", &sinks_, "First tokens that are kept with a window");
+    line->Add("Cache", "window", &window_,
+              "Latest tokens that stay in sight, a multiple of 32; 0: all");
+    line->Add("Cache", "sinks", &sinks_, "With --window: and so many first ones");
+    line->Add("Cache", "stride", &stride_, "With --window: and the last 32 of every so many");
+    line->Add("Cache", "keep", &keep_, "With --window: and BEGIN-END, such as 64-128; repeatable");
+    line->Add("Cache", "prompt", &prompt_,
+              "With --window: tokens of it that are a prompt which the same worker computes, with "
+              "blocks for all of it; 0: it is handed over, and what is in sight gets blocks");
     line->Add("Cache", "batch", &batch_, "Sequences");
     line->Add("Cache", "memory", &memory_,
               "Memory for the cache, such as 8GiB; \"available\": what this machine has left");
@@ -80,13 +88,25 @@ class KvBudgetCommand final : public Command {
     question->head_dim = head_dim_.value_or(question->head_dim);
     question->context = context_.value_or(question->context);
     question->batch = batch_;
-    question->window = window_;
-    question->sinks = sinks_;
-    if (sinks_ > 0 && window_ == 0) {
-      return absl::InvalidArgumentError("--sinks needs a --window");
-    }
+    question->prompt = prompt_;
     BATON_ASSIGN_OR_RETURN(question->type, kv::ParseKvType(dtype_));
+    BATON_RETURN_IF_ERROR(AskWindow(&question->window));
     return AskMemory(question);
+  }
+
+  absl::Status AskWindow(kv::Window* window) const {
+    window->tokens = window_;
+    window->sinks = sinks_;
+    window->stride = stride_;
+    BATON_ASSIGN_OR_RETURN(const auto ranges, ParseRanges("keep", keep_));
+    if (ranges.size() > window->keep.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--keep: at most ", window->keep.size(), " ranges, got ", ranges.size()));
+    }
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      window->keep[i] = {ranges[i].first, ranges[i].second};
+    }
+    return kv::CheckWindow(*window);
   }
 
   absl::Status AskMemory(KvQuestion* question) const {
@@ -108,7 +128,8 @@ class KvBudgetCommand final : public Command {
   std::optional<uint32_t> layers_, kv_heads_, head_dim_, context_;
   std::optional<std::string> memory_;
   std::string dtype_ = "bf16";
-  uint32_t batch_ = 1, window_ = 0, sinks_ = 0;
+  std::vector<std::string> keep_;
+  uint32_t batch_ = 1, window_ = 0, sinks_ = 0, stride_ = 0, prompt_ = 0;
   bool compare_ = false;
   bool json_ = false;
 };

@@ -14,7 +14,7 @@ namespace baton::cli {
 namespace {
 
 constexpr uint32_t kQueriesPerGroup = 8;  // of grouped-query attention
-constexpr uint32_t kWindow = 1024, kSinks = 32;
+constexpr kv::Window kWindow{.tokens = 1024, .sinks = 32};
 
 struct Shape {
   std::string name;
@@ -38,6 +38,14 @@ std::string HeadsName(const Shape& shape, uint32_t kv_heads) {
   return absl::StrCat(kv_heads, kv_heads == shape.heads ? " (MHA)" : " (GQA)");
 }
 
+std::string WindowName(const kv::Window& window) {
+  if (!window.limited()) return "all";
+  std::string name = absl::StrCat(window.tokens, " + ", window.sinks);
+  if (window.stride > 0) absl::StrAppend(&name, ", stride ", window.stride);
+  if (window.keep.front().end > 0) absl::StrAppend(&name, ", ranges");
+  return name;
+}
+
 absl::Status AddRows(const Shape& shape, const KvQuestion& asked,
                      std::vector<std::vector<std::string>>& rows) {
   const std::set<uint32_t, std::greater<>> choices = {
@@ -51,14 +59,13 @@ absl::Status AddRows(const Shape& shape, const KvQuestion& asked,
                             .type = type,
                             .context = asked.context};
         if (windowed) {
-          question.window = asked.window > 0 ? asked.window : kWindow;
-          question.sinks = asked.window > 0 ? asked.sinks : kSinks;
+          question.window = asked.window.limited() ? asked.window : kWindow;
+          question.prompt = asked.prompt;
         }
         BATON_ASSIGN_OR_RETURN(const KvAnswer answer, ComputeKv(question));
         rows.push_back({shape.name, absl::StrCat(shape.layers), HeadsName(shape, kv_heads),
                         absl::StrCat(shape.head_dim), std::string(kv::KvTypeName(type)),
-                        windowed ? absl::StrCat(question.window, " + ", question.sinks) : "all",
-                        absl::StrCat(answer.bytes_per_token),
+                        WindowName(question.window), absl::StrCat(answer.bytes_per_token),
                         FormatBothUnits(answer.needed_bytes)});
       }
     }

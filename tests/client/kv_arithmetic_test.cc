@@ -91,14 +91,41 @@ TEST(KvArithmetic, Int8AddsAScaleToEachHead) {
 
 TEST(KvArithmetic, WindowKeepsAFixedNumberOfBlocks) {
   KvQuestion question = ChatGlm2();
-  question.window = 1000;
-  question.sinks = 4;
+  question.window = {.tokens = 1024, .sinks = 32};
   for (const auto& [context, blocks] : {std::pair{64u, 2u}, {1088u, 34u}, {32'768u, 34u}}) {
     question.context = context;
     EXPECT_EQ(ComputeKv(question)->blocks_per_sequence, blocks) << context;
   }
   EXPECT_THAT(ExplainKv(question, *ComputeKv(question)),
-              HasSubstr("ceil(4 sinks / 32) + ceil(1000 window / 32) + 1) = 34 blocks"));
+              HasSubstr("32 sinks / 32 + 1024 window / 32 + 1) = 34 blocks"));
+}
+
+TEST(KvArithmetic, StrideAndRangesAddTheBlocksThatTheyKeep) {
+  KvQuestion question = ChatGlm2();
+  question.context = 32'768;
+  question.window = {.tokens = 1024, .sinks = 32, .stride = 256, .keep = {{{64, 128}}}};
+  // Of 1,024 blocks the last 33 and the first; of those between them every eighth
+  // and two.
+  EXPECT_EQ(ComputeKv(question)->blocks_per_sequence, 34u + 991 / 8 + 2);
+  EXPECT_THAT(ExplainKv(question, *ComputeKv(question)),
+              HasSubstr("32 sinks / 32 + 1024 window / 32 + 1 + 125 of stride and ranges) = 159 "));
+  const auto json = nlohmann::json::parse(KvToJson(question, *ComputeKv(question)));
+  EXPECT_EQ(json["stride"], 256);
+  EXPECT_EQ(json["keep"], nlohmann::json::parse("[[64,128]]"));
+  EXPECT_EQ(json["blocks_per_sequence"], 159);
+  EXPECT_THAT(*KvOptionsTable(question), HasSubstr("1024 + 32, stride 256, ranges"));
+}
+
+TEST(KvArithmetic, PromptThatIsComputedHereGetsBlocksForAllOfIt) {
+  KvQuestion question = ChatGlm2();
+  question.context = 32'768;
+  question.window = {.tokens = 1024, .sinks = 32};
+  question.prompt = 4000;
+  EXPECT_EQ(ComputeKv(question)->blocks_per_sequence, 126u);
+  EXPECT_THAT(ExplainKv(question, *ComputeKv(question)),
+              HasSubstr("max(ceil((4000 of the prompt + 1) / 32), 32 sinks"));
+  question.prompt = 500;
+  EXPECT_EQ(ComputeKv(question)->blocks_per_sequence, 34u);
 }
 
 TEST(KvOptionsTable, ListsKnownModelsWithGroupedHeadsInt8AndWindow) {
@@ -118,6 +145,14 @@ TEST(KvOptionsTable, ListsKnownModelsWithGroupedHeadsInt8AndWindow) {
 
 TEST(KvArithmetic, RefusesNumbersThatMakeNoModel) {
   KvQuestion question = ChatGlm2();
+  question.window = {.tokens = 100};
+  EXPECT_THAT(std::string(ComputeKv(question).status().message()), HasSubstr("window is 100"));
+  question.window = {.tokens = 64, .stride = 32};
+  EXPECT_THAT(std::string(ComputeKv(question).status().message()), HasSubstr("stride is 32"));
+  question = ChatGlm2();
+  question.context = 10;
+  question.prompt = 11;
+  EXPECT_THAT(std::string(ComputeKv(question).status().message()), HasSubstr("--prompt is 11"));
   question.kv_heads = 0;
   EXPECT_THAT(std::string(ComputeKv(question).status().message()),
               HasSubstr("--kv-heads must be 1 to 10000, got 0"));
