@@ -129,8 +129,9 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
                                                     std::move(route), metrics_);
   // What it grows by later is the worker's affair: see Heartbeat.kv_credit_blocks.
   const Need need = NeedOf(request);
-  const uint64_t tokens =
-      BlocksToCount(*pairing.decode, need) * pairing.decode->load.kv_block_tokens();
+  const uint64_t blocks =
+      BlocksToCount(*pairing.decode, need, split ? PromptKv::kHandedOver : PromptKv::kComputed);
+  const uint64_t tokens = blocks * pairing.decode->load.kv_block_tokens();
   request.decode_key = directory_.Assign(*pairing.decode, request.key, tokens,
                                          split ? 0 : pairing.compute_tokens, need.width);
   request.started = now;

@@ -64,12 +64,29 @@ uint64_t Generation::KvTokens(uint64_t block_tokens) const {
   if (request_->width == 1) {
     return request_->window.Held(prompt + choices_.front().tokens() + 1);
   }
+  if (request_->window.limited()) return SeenByChoices();
   uint64_t blocks = prompt / block_tokens;
   for (const Choice& choice : choices_) {
     const uint64_t own = prompt % block_tokens + choice.tokens() + 1;
     if (!choice.ended()) blocks += (own + block_tokens - 1) / block_tokens;
   }
   return blocks * block_tokens;
+}
+
+// The prompt's full blocks that any choice sees once, and of each choice its own.
+uint64_t Generation::SeenByChoices() const {
+  const kv::Window& window = request_->window;
+  const auto prompt = static_cast<uint32_t>(request_->prompt.size());
+  const uint32_t full = prompt / kv::kBlockTokens;
+  uint64_t shared = 0, own = 0;
+  for (const Choice& choice : choices_) {
+    if (choice.ended()) continue;
+    const uint32_t next = prompt + choice.tokens();
+    const uint32_t common = window.SeenBelow(next, full);
+    shared = std::max<uint64_t>(shared, common);
+    own += window.SeenBlocks(next) - common;
+  }
+  return (shared + own) * kv::kBlockTokens;
 }
 
 absl::Status Generation::OnPromptLogprobs(const v1::SequencePromptLogprobs& scored) {

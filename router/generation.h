@@ -74,6 +74,8 @@ class Generation final {
   // Some choice's token 0 is still to come from the prefill worker.
   bool WaitsForFirst() const;
   bool AnyTokens() const;
+  // KvTokens() of several choices with a window.
+  uint64_t SeenByChoices() const;
   void Append(uint32_t choice, const v1::SequenceTokens& tokens, absl::Time now);
   void Observe(Choice& choice, uint32_t count, absl::Time now);
   void EndChoice(uint32_t choice, v1::FinishReason reason);

@@ -79,7 +79,9 @@ auto SplitRank(const Candidate& prefill, const Candidate& decode) {
 }
 
 struct Candidates {
-  std::vector<Candidate> prefill, decode;
+  std::vector<Candidate> prefill;
+  std::vector<Candidate> decode;  // can go on from a prompt that is handed over
+  std::vector<Candidate> whole;   // of those: can compute the prompt, too
   bool any_decode = false, any_prefill = false;
   bool windows_refused = false;  // by workers that are left out for it
   uint32_t most_sequences = 0;   // of those that are left out for having too few
@@ -89,19 +91,25 @@ struct Candidates {
 // Tokens of an answer whose KV is computed: not the last one's.
 uint64_t ComputedOutputs(const Need& need) { return std::max<uint64_t>(need.max_tokens, 1) - 1; }
 
-// Blocks of all of a request's answers at their greatest length.
-uint64_t MostBlocks(const Worker& worker, const Need& need) {
+// Blocks of all of a request's answers at their greatest length, as the engine of
+// the decode worker counts them.
+uint64_t MostBlocks(const Worker& worker, const Need& need, PromptKv prompt) {
   const uint64_t outputs = ComputedOutputs(need);
   const uint64_t all = worker.BlocksForBranches(need.prompt_tokens, outputs, need.width);
-  if (need.width > 1 || !need.window.limited()) return all;
-  // A window bounds what an answer holds, beyond the prompt.
+  if (!need.window.limited()) return all;
+  // A window bounds what an answer holds. A prompt that is computed has blocks for
+  // all of it first, and of one that is handed over only what is in sight comes.
   const uint64_t held = need.window.Held(need.prompt_tokens + outputs);
-  return std::min(all, worker.BlocksFor(std::max(held, need.prompt_tokens + 1)));
+  const uint64_t together = prompt == PromptKv::kComputed ? need.prompt_tokens + 1 : 0;
+  const uint64_t each = worker.BlocksFor(std::max(held, together));
+  return std::min(all, need.width * each);
 }
 
-uint64_t BlocksToStart(const Worker& worker, const Need& need) {
-  return worker.BlocksForBranches(need.prompt_tokens, std::min<uint64_t>(ComputedOutputs(need), 1),
-                                  need.width);
+uint64_t BlocksToStart(const Worker& worker, const Need& need, PromptKv prompt) {
+  const uint64_t unseen =
+      prompt == PromptKv::kHandedOver ? need.window.UnseenBefore(need.prompt_tokens) : 0;
+  return worker.BlocksForBranches(need.prompt_tokens - unseen,
+                                  std::min<uint64_t>(ComputedOutputs(need), 1), need.width);
 }
 
 Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
@@ -120,7 +128,7 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
       found.windows_refused = true;
       continue;
     }
-    if (!worker->CanEverHold(decode ? MostBlocks(*worker, need)
+    if (!worker->CanEverHold(decode ? MostBlocks(*worker, need, PromptKv::kHandedOver)
                                     : worker->BlocksFor(need.prompt_tokens))) {
       continue;
     }
@@ -131,7 +139,11 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
     }
     // The last token is always computed.
     const uint64_t cached = std::min(worker->CachedTokens(need.prefix), need.prompt_tokens - 1);
-    (decode ? found.decode : found.prefill).push_back({worker, need.prompt_tokens - cached});
+    const Candidate candidate{worker, need.prompt_tokens - cached};
+    (decode ? found.decode : found.prefill).push_back(candidate);
+    if (decode && worker->CanEverHold(MostBlocks(*worker, need, PromptKv::kComputed))) {
+      found.whole.push_back(candidate);
+    }
   }
   return found;
 }
@@ -154,7 +166,8 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
       auto endpoints = Reachable(*prefill.worker, *decode.worker, need.transport);
       if (endpoints.empty()) continue;
       if (best.outcome == Pairing::Outcome::kMissing) best.outcome = Pairing::Outcome::kBusy;
-      if (!decode.worker->HasRoomFor(BlocksToStart(*decode.worker, need), need.width)) continue;
+      const uint64_t blocks = BlocksToStart(*decode.worker, need, PromptKv::kHandedOver);
+      if (!decode.worker->HasRoomFor(blocks, need.width)) continue;
       if (best.prefill != nullptr &&
           SplitRank(best_prefill, best_decode) <= SplitRank(prefill, decode)) {
         continue;
@@ -176,8 +189,9 @@ Pairing ChooseLocal(const Candidates& found, const Need& need) {
   Pairing best;
   Candidate chosen;
   best.outcome = Pairing::Outcome::kBusy;
-  for (const Candidate& decode : found.decode) {
-    if (!decode.worker->HasRoomFor(BlocksToStart(*decode.worker, need), need.width)) continue;
+  for (const Candidate& decode : found.whole) {
+    const uint64_t blocks = BlocksToStart(*decode.worker, need, PromptKv::kComputed);
+    if (!decode.worker->HasRoomFor(blocks, need.width)) continue;
     if (best.decode != nullptr && LocalRank(chosen) <= LocalRank(decode)) continue;
     best.outcome = Pairing::Outcome::kRun;
     best.decode = decode.worker;
@@ -232,8 +246,8 @@ std::string FallbackReason(const Candidates& found) {
 
 }  // namespace
 
-uint64_t BlocksToCount(const Worker& worker, const Need& need) {
-  return need.search ? MostBlocks(worker, need) : BlocksToStart(worker, need);
+uint64_t BlocksToCount(const Worker& worker, const Need& need, PromptKv prompt) {
+  return need.search ? MostBlocks(worker, need, prompt) : BlocksToStart(worker, need, prompt);
 }
 
 Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
@@ -260,7 +274,7 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
                                found.most_sequences, " sequences at once");
     return none;
   }
-  if (found.decode.empty()) {
+  if ((need.path == v1::PATH_LOCAL ? found.whole : found.decode).empty()) {
     none.outcome = Pairing::Outcome::kImpossible;
     none.field = "stop.max_tokens";
     none.detail = absl::StrCat(
@@ -276,6 +290,11 @@ Pairing ChoosePair(const std::vector<Worker*>& workers, const Need& need) {
     return asked;
   }
   Pairing split = ChooseSplit(found, need);
+  // A prompt that no decode worker could hold may still be handed over, with a window.
+  if (found.whole.empty()) {
+    split.reason = "prompt_exceeds_decode_pool";
+    return split;
+  }
   Pairing local = ChooseLocal(found, need);
   if (split.outcome == Pairing::Outcome::kMissing) {
     local.reason = local.fallback = FallbackReason(found);

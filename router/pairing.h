@@ -37,9 +37,13 @@ struct Need {
   bool search = false;
 };
 
+// How a decode worker comes by the prompt's KV.
+enum class PromptKv : uint8_t { kComputed, kHandedOver };
+
 // Blocks of a decode worker that count against its credit from the beginning: of
-// a search all that it may ever take, of others the prompt and a token of each.
-uint64_t BlocksToCount(const Worker& worker, const Need& need);
+// a search all that it may ever take, of others the prompt and a token of each;
+// with a window, of a prompt that is handed over what is in sight behind it.
+uint64_t BlocksToCount(const Worker& worker, const Need& need, PromptKv prompt);
 
 struct Pairing {
   enum class Outcome : uint8_t {

@@ -78,6 +78,12 @@ uint32_t Window::KeptBelow(uint32_t end) const {
   return kept;
 }
 
+uint64_t Window::UnseenBefore(uint64_t position) const {
+  const uint32_t first = FirstBlock(
+      static_cast<uint32_t>(std::min<uint64_t>(position, std::numeric_limits<uint32_t>::max())));
+  return uint64_t{first - KeptBelow(first)} * kBlockTokens;
+}
+
 uint64_t Window::Held(uint64_t most) const {
   if (!limited() || most == 0) return most;
   const uint64_t last = std::min<uint64_t>(most - 1, std::numeric_limits<uint32_t>::max());

@@ -71,6 +71,8 @@ struct Window {
   uint32_t SeenBlocks(uint32_t position) const {
     return SeenBelow(position, position / kBlockTokens + 1);
   }
+  // Positions before `position` whose blocks neither it nor a later one sees.
+  uint64_t UnseenBefore(uint64_t position) const;
   // Positions whose blocks a sequence of `most` holds at most while it decodes.
   uint64_t Held(uint64_t most) const;
 
