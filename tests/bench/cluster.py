@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -21,9 +22,21 @@ def parser(description: str) -> argparse.ArgumentParser:
     return result
 
 
+class Router(str):
+    """A router's address, and the folder of its cluster's files."""
+    folder: pathlib.Path
+
+    def metric(self, worker: str, name: str) -> float:
+        """What `worker`, such as prefill-0, counts: the sum over all labels."""
+        ports = json.loads((self.folder / f"{worker}.ports").read_text())
+        with urllib.request.urlopen(f"http://{ports['metrics']}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{"))
+
+
 @contextlib.contextmanager
 def cluster(args: argparse.Namespace):
-    """Runs a router, a prefill and a decode worker; gives the router's address.
+    """Runs a router, a prefill and a decode worker; gives the Router.
 
     args.processes becomes their ids by name.
     """
@@ -36,7 +49,9 @@ def cluster(args: argparse.Namespace):
         args.processes = {file.stem: int(file.read_text().split()[0])
                           for file in pathlib.Path(folder).glob("*.pid")}
         try:
-            yield pathlib.Path(folder, "router.address").read_text().strip()
+            router = Router(pathlib.Path(folder, "router.address").read_text().strip())
+            router.folder = pathlib.Path(folder)
+            yield router
         finally:
             subprocess.run([script, "down", "--dir", folder, "--quiet"], check=True,
                            env=environment)
@@ -52,10 +67,14 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def misses(figures: dict, bars: dict[str, tuple[str, float]]) -> list[str]:
+    return [f"{name} {relation} {bound}" for name, (relation, bound) in bars.items()
+            if (figures[name] < bound if relation == ">=" else figures[name] > bound)]
+
+
 def report(figures: dict, bars: dict[str, tuple[str, float]]) -> int:
     """Prints the figures and which bars they miss; the exit status."""
-    missed = [f"{name} {relation} {bound}" for name, (relation, bound) in bars.items()
-              if (figures[name] < bound if relation == ">=" else figures[name] > bound)]
+    missed = misses(figures, bars)
     print(json.dumps({**figures, "load": round(os.getloadavg()[0], 2), "missed": missed}))
     return 1 if missed else 0
 

@@ -127,10 +127,10 @@ TEST(ShortestWork, ShortestFirst) {
   EXPECT_THAT(Make("srw")->Order(jobs, kNow), ElementsAre(1, 2, 0));
 }
 
-TEST(ShortestWork, JobFallsDueAfterNineTimesItsWorkOrTheAging) {
+TEST(ShortestWork, JobFallsDueAfterTwelveTimesItsWorkOrTheAging) {
   const auto srw = Make("srw", absl::Seconds(3));
-  // 100 tokens fall due 900 ms after they came, 5,000 after the 3 s of ageing.
-  const Job medium = Waiting(1, 100, absl::Milliseconds(810));
+  // 100 tokens fall due 1,200 ms after they came, 5,000 after the 3 s of ageing.
+  const Job medium = Waiting(1, 100, absl::Milliseconds(1080));
   const Job large = Waiting(2, 5000, absl::Milliseconds(2991));
   const auto first = [&](const Job& other) {
     const std::vector<Job> jobs = {medium, large, other};
@@ -138,6 +138,13 @@ TEST(ShortestWork, JobFallsDueAfterNineTimesItsWorkOrTheAging) {
   };
   EXPECT_THAT(first(Waiting(3, 1)), ElementsAre(1, 2, 0));
   EXPECT_THAT(first(Waiting(3, 10)), ElementsAre(1, 0, 2));
+}
+
+// Beyond 600 tokens it grows by their square root alone.
+TEST(ShortestWork, PatienceWithLongJobsGrowsMoreSlowlyThanTheirWork) {
+  const absl::Duration never = absl::InfiniteDuration();
+  EXPECT_EQ(Patience(Waiting(1, 600), never), 12 * absl::Milliseconds(600));
+  EXPECT_EQ(Patience(Waiting(1, 2400), never), 6 * absl::Milliseconds(2400));
 }
 
 // The bound of policies.h, exactly, on random loads: nobody starts later than
