@@ -104,6 +104,31 @@ TEST_P(SplitTest, WindowsAnswerAsAloneAndMoveWhatIsInSight) {
   EXPECT_TRUE(cluster_->AwaitIdle()) << cluster_->Describe();
 }
 
+// Of the prompt's 47 blocks a decode worker with 12 holds the 9 that are in sight.
+TEST(WindowedSplit, PromptMayBeLongerThanThePoolOfItsDecodeWorker) {
+  ClusterOptions options;
+  options.decode_flags = {"--kv-tokens", "384"};
+  const auto cluster = Cluster::Start(options);
+  ASSERT_NE(cluster, nullptr);
+  const kv::Window window{.tokens = 64, .sinks = 32, .stride = 256};
+  for (const Path path : {Path::kAuto, Path::kSplit, Path::kLocal}) {
+    Request request = MakeRequest(RandomPrompt(1500, 5), 100, path);
+    EXPECT_EQ(cluster->client().Generate(request).status.code, StatusCode::kInvalidArgument);
+    request.window = window.tokens;
+    request.window_sinks = window.sinks;
+    request.window_stride = window.stride;
+    const Result result = cluster->client().Generate(request);
+    if (path == Path::kLocal) {  // computed there, all of it would get blocks first
+      EXPECT_EQ(result.status.code, StatusCode::kInvalidArgument) << result.status.message;
+      continue;
+    }
+    ASSERT_TRUE(result.status.ok()) << result.status.message << cluster->Logs();
+    EXPECT_EQ(result.token_ids, model::FakeReference({}, *request.prompt_ids, 100, window));
+    EXPECT_EQ(result.path_reason, path == Path::kAuto ? "prompt_exceeds_decode_pool" : "requested");
+  }
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+}
+
 // What the first path answered; the others must say the same.
 std::vector<std::vector<uint32_t>>& Sampled() {
   static std::vector<std::vector<uint32_t>> sampled;
