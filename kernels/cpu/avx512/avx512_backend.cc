@@ -2,7 +2,6 @@
 // Compiled for any x86-64: nothing here may use what available() asks for.
 #include "kernels/cpu/avx512/avx512_backend.h"
 
-#include "kernels/cpu/avx2/formats.h"
 #include "kernels/cpu/avx512/exact.h"
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/row_ops.h"
@@ -67,7 +66,7 @@ class Avx512 final : public Backend {
       case KvElement::kBf16:
         break;
       case KvElement::kInt8:
-        return avx2::Int8Attention();  // every CPU with AVX-512 runs it
+        return BATON_AVX512::Int8Attention();
     }
     return BATON_AVX512::Bf16Attention();
   }

@@ -33,5 +33,8 @@ const LinearFormat& Bf16Linear();
 // KV as bf16: K slice [head_dim / 2][32 tokens][2], V slice
 // [16 token pairs][head_dim][2].
 const AttentionFormat& Bf16Attention();
+// KV as 8-bit codes with a scale per token; float32 throughout, in the order that
+// --precision exact asks for, too.
+const AttentionFormat& Int8Attention();
 
 }  // namespace baton::kernels::BATON_AVX512
