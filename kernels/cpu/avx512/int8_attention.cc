@@ -12,6 +12,7 @@ namespace {
 constexpr uint32_t kBlockVectors = kBlockTokens / kLanes;
 constexpr uint32_t kValueVectors = 4;  // 64 dimensions of V at a time
 constexpr uint32_t kValueRows = 6;
+constexpr uint32_t kFetchRows = 4;  // so few wait for memory
 
 BATON_INLINE __m512 Widen(const std::byte* codes) {
   return _mm512_cvtepi32_ps(
@@ -26,10 +27,13 @@ BATON_INLINE __m512 Scales(const std::byte* slice, uint32_t head_dim, uint32_t i
 }
 
 // Scores of R rows against B blocks, side by side so that few rows do not wait
-// for their sums; each sum over dimensions in order.
+// for their sums; each sum over dimensions in order. With few rows brings in the
+// slices of K that come `next`, and those of V that belong to these.
 template <uint32_t R, uint32_t B>
 __attribute__((noinline)) void ScoreBlocks(const float* queries, const std::byte* const* keys,
-                                           uint32_t head_dim, float* scores) {
+                                           const std::byte* const* next,
+                                           const std::byte* const* values, uint32_t head_dim,
+                                           float* scores) {
   __m512 sum[R][B * kBlockVectors];
 #pragma GCC unroll 12
   for (uint32_t r = 0; r < R; ++r) {
@@ -38,6 +42,13 @@ __attribute__((noinline)) void ScoreBlocks(const float* queries, const std::byte
   }
 #pragma GCC unroll 1
   for (uint32_t d = 0; d < head_dim; ++d) {
+    if (R <= kFetchRows && d % 2 == 0) {
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < B; ++i) {
+        _mm_prefetch(next[i] + d * kBlockTokens, _MM_HINT_T0);
+        _mm_prefetch(values[i] + d * kBlockTokens, _MM_HINT_T1);
+      }
+    }
     __m512 k[B * kBlockVectors];
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < B * kBlockVectors; ++i) {
@@ -151,11 +162,13 @@ void AttendRows(const SegmentTask& task) {
   alignas(64) float scores[R * kSegmentTokens];
   uint32_t b = 0;
   for (; b + kTogether <= task.blocks; b += kTogether) {
-    ScoreBlocks<R, kTogether>(task.queries, task.keys + b, task.head_dim,
-                              scores + b * kBlockTokens);
+    const uint32_t next = b + 2 * kTogether <= task.blocks ? b + kTogether : b;
+    ScoreBlocks<R, kTogether>(task.queries, task.keys + b, task.keys + next, task.values + b,
+                              task.head_dim, scores + b * kBlockTokens);
   }
   for (; b < task.blocks; ++b) {
-    ScoreBlocks<R, 1>(task.queries, task.keys + b, task.head_dim, scores + b * kBlockTokens);
+    ScoreBlocks<R, 1>(task.queries, task.keys + b, task.keys + b, task.values + b, task.head_dim,
+                      scores + b * kBlockTokens);
   }
   for (uint32_t r = 0; r < R; ++r) {
     const uint32_t position = task.positions[r];
