@@ -204,9 +204,9 @@ class HandoffSender {
 
 struct Options {
   uint32_t kv_blocks = 0;
-  uint32_t max_sequences = 64;       // running at once
-  uint32_t max_waiting = 1024;       // beyond it: RESOURCE_EXHAUSTED
-  uint32_t chunk_tokens = 512;       // of prompts per step; a multiple of 32
+  uint32_t max_sequences = 64;  // running at once
+  uint32_t max_waiting = 1024;  // beyond it: RESOURCE_EXHAUSTED
+  uint32_t chunk_tokens = 512;  // of prompts per step; a multiple of 32
   // By how much prompts may hold up a step with decode rows; 32 tokens are taken anyway.
   absl::Duration chunk_stall = absl::InfiniteDuration();
   sched::PolicyOptions policy = {};  // which prompts go first
