@@ -106,9 +106,17 @@ void Chain::WeighAndKeepBest(const Cuts& cuts) {
   }
   const Selection selection = selector_.SelectFrom(all, range, masses, target);
   prefix_ = Shorter(prefix_, Shorter(selection.prefix, min_p));
-  if (typical) return Describe(masses, selection, describe);
-  summed_ = selection.from_first && prefix_.last >= logits_.size();
-  if (summed_) selector_.BlockMasses(all, prefix_, block_sums_.data());
+  const Prefix in_found = Shorter(selection.in_found, min_p);
+  if (!typical) {
+    summed_ = selection.in_range && selector_.BlockMasses(all, in_found, block_sums_.data());
+  } else if (describe && selection.from_first) {
+    const Masses rest = selector_.InRange(all, in_found, distribution_);
+    mass_ = masses.above + rest.total;
+    surprise_ = masses.surprise + rest.surprise;
+  } else {
+    mass_ = passes_->split(TheRow(), prefix_, nullptr, weights_.data(), kAllIsAbove, {}).above;
+    surprise_ = passes_->surprise(TheRow(), prefix_, weights_.data(), distribution_);
+  }
 }
 
 // How many groups have such logits.
@@ -116,19 +124,6 @@ size_t Chain::ReachedBy(float least) const {
   size_t groups = 0;
   for (const float best : group_max_) groups += best >= least ? 1 : 0;
   return groups;
-}
-
-// Mass and mean surprise of what is kept, of which `masses` were found above
-// the range that the selection began with.
-void Chain::Describe(const Masses& masses, const Selection& selection, bool described) {
-  const bool near = described && selection.from_first && prefix_.last >= logits_.size();
-  const Row rest = near ? selector_.found() : TheRow();
-  const float* weights = near ? selector_.found_weights() : weights_.data();
-  mass_ = passes_->split(rest, prefix_, nullptr, weights, kAllIsAbove, {}).above;
-  surprise_ = passes_->surprise(rest, prefix_, weights, distribution_);
-  if (!near) return;
-  mass_ += masses.above;
-  surprise_ += masses.surprise;
 }
 
 void Chain::KeepTypical(float share) {
@@ -139,8 +134,8 @@ void Chain::KeepTypical(float share) {
   const Selection selection =
       selector_.Select(all, sample_.Guess(share, &typicality_), share * mass_);
   typical_ = selection.prefix;
-  summed_ = selection.from_first;
-  if (summed_) selector_.BlockMasses(all, typical_, block_sums_.data());
+  summed_ =
+      selection.in_range && selector_.BlockMasses(all, selection.in_found, block_sums_.data());
 }
 
 void Chain::SumBlocks() {

@@ -79,7 +79,6 @@ class Chain final {
   void KeepTopK(size_t k);
   void WeighAndKeepBest(const Cuts& cuts);
   size_t ReachedBy(float least) const;
-  void Describe(const Masses& masses, const Selection& selection, bool described);
   void KeepTypical(float share);
   void SumBlocks();
   std::vector<KeptToken> Marked(bool weighed) const;

@@ -85,12 +85,13 @@ inline constexpr Range kAllIsAbove = {std::numeric_limits<float>::infinity(),
 // Where a pass puts the elements in its range, in order. Room: a group more than
 // the row has. Not the arrays that it reads.
 struct Found {
-  float* logits = nullptr;   // null: they are not wanted
+  float* logits = nullptr;   // null: they are counted
   float* weights = nullptr;  // 1 each where there are no weights
   // Optional: sums of what is above the range, by block, and how many were
   // found up to the end of each.
   double* above = nullptr;
   uint32_t* until = nullptr;
+  double* within = nullptr;  // of what is in the range, by block; from `split` alone
 };
 
 // What a pass over a row says.

@@ -106,9 +106,10 @@ inline void ForEachGroup(const Row& row, const Prefix& prefix, Body body, Flush 
   const Bounds bounds(prefix, row.size);
   const size_t groups = GroupsOf(row.size);
   const float* const group_max = row.group_max;
-  const float key = prefix.key;
   ForEachGroup(row.logits, row.size, -kFloatMax, [=, &bounds](size_t group, const float* in) {
-    if (group_max == nullptr || !(group_max[group] < key)) body(group, in, bounds.Of(group));
+    if (group_max == nullptr || bounds.Reached(group, group_max[group])) {
+      body(group, in, bounds.Of(group));
+    }
     if (group % kFlush == kFlush - 1) flush();
     if (group % kBlockGroups == kBlockGroups - 1 || group + 1 == groups) {
       end_block(group / kBlockGroups);
@@ -121,22 +122,30 @@ class Finder final {
  public:
   Finder(Range range, const Found& found) : range_(range), found_(found) {}
 
-  // Which of the keys that are held lie above the range. Those in it are noted.
-  Mask Split(Mask held, Floats keys, size_t at) {
+  struct Sides {
+    Mask above, within;
+  };
+  // Which of the keys that are held lie above the range and in it. These are noted.
+  Sides Split(Mask held, Floats keys, size_t at) {
     const Mask above = Above(held, keys, range_.high + Floats{});
-    const Mask reached = AtLeast(held, keys, range_.low + Floats{});
-    in_range_ |= Bits(Without(reached, above)) << at;
-    return above;
+    const Mask within = Without(AtLeast(held, keys, range_.low + Floats{}), above);
+    in_range_ |= Bits(within) << at;
+    return {above, within};
   }
   // Copies what was noted of a group.
   void Collect(const float* logits, const float* weights) {
     uint64_t bits = in_range_;
     in_range_ = 0;
-    if (bits == 0 || found_.logits == nullptr) return;
+    if (bits == 0) return;
+    if (found_.logits == nullptr) {
+      count_ += static_cast<size_t>(std::popcount(bits));
+      return;
+    }
+    const auto count = static_cast<size_t>(std::popcount(bits));
+    if (count > kDense) return CollectDense(bits, count, logits, weights);
     // Eight at once, whether there are so many or not: what is written too much
     // is overwritten, and no branch depends on a number that none could foresee.
     constexpr size_t kAtOnce = 8;
-    const auto count = static_cast<size_t>(std::popcount(bits));
     for (size_t done = 0; done < count; done += kAtOnce) {
       float* to_logits = found_.logits + count_ + done;
       float* to_weights = found_.weights + count_ + done;
@@ -149,8 +158,9 @@ class Finder final {
     }
     count_ += count;
   }
-  void EndBlock(size_t block, double above) {
+  void EndBlock(size_t block, double above, double within = 0) {
     total_ += above;
+    if (found_.within != nullptr) found_.within[block] = within;
     if (found_.above == nullptr) return;
     found_.above[block] = above;
     found_.until[block] = static_cast<uint32_t>(count_);
@@ -158,6 +168,20 @@ class Finder final {
   Masses Result() const { return {0, total_, 0, count_}; }
 
  private:
+  // Where most are copied: vector by vector.
+  void CollectDense(uint64_t bits, size_t count, const float* logits, const float* weights) {
+    float* to_logits = found_.logits + count_;
+    float* to_weights = found_.weights + count_;
+    for (size_t i = 0; i < kGroup; i += kLanes) {
+      const Mask mask = MaskOf(bits >> i);
+      const size_t kept = StorePacked(mask, Load(logits + i), to_logits);
+      StorePacked(mask, weights != nullptr ? Load(weights + i) : 1 + Floats{}, to_weights);
+      to_logits += kept;
+      to_weights += kept;
+    }
+    count_ += count;
+  }
+
   const Range range_;
   const Found found_;
   uint64_t in_range_ = 0;
@@ -207,7 +231,7 @@ Masses WeighGroups(const Row& row, const Prefix& prefix, Distribution distributi
       if constexpr (kFind) {
         ForEach([&](size_t k) {
           const size_t at = i + k * kLanes;
-          higher[k] = finder.Split(held[k], Load(in + at), at);
+          higher[k] = finder.Split(held[k], Load(in + at), at).above;
         });
         ForEach([&](size_t k) { above.Add(higher[k], parts[k]); });
       }
@@ -264,42 +288,56 @@ double Surprise(const Row& row, const Prefix& prefix, const float* weights,
   return sum.Take();
 }
 
-template <bool kTypical, bool kWeighted>
+template <bool kTypical, bool kWeighted, bool kWithin>
 Masses SplitGroups(const Row& row, const Prefix& prefix, const Typicality& typicality,
                    const float* weights, Range range, const Found& found) {
-  Sum sum;
-  double count = 0;
+  Sum sum, sum_within;
+  double count = 0, count_within = 0;
   Finder finder(range, found);
   const auto body = [&](size_t group, const float* in, const float* bound) {
     const float* own = kWeighted ? weights + group * kGroup : nullptr;
     for (size_t i = 0; i < kGroup; i += kLanes) {
       const Floats logit = Load(in + i);
       const Floats key = kTypical ? TypicalKey(logit, typicality) : logit;
-      const Mask above = finder.Split(AtLeast(logit, Load(bound + i)), key, i);
+      const auto [above, within] = finder.Split(AtLeast(logit, Load(bound + i)), key, i);
       if constexpr (kWeighted) {
-        sum.Add(above, PartsOf(Load(own + i)));
+        const Parts parts = PartsOf(Load(own + i));
+        sum.Add(above, parts);
+        if constexpr (kWithin) sum_within.Add(within, parts);
       } else {
         count += std::popcount(Bits(above));
+        if constexpr (kWithin) count_within += std::popcount(Bits(within));
       }
     }
     finder.Collect(in, own);
   };
-  ForEachGroup(
-      row, prefix, body, [&] { sum.Flush(); },
-      [&](size_t block) {
-        finder.EndBlock(block, kWeighted ? sum.Take() : count);
-        count = 0;
-      });
+  const auto flush = [&] {
+    sum.Flush();
+    if constexpr (kWithin) sum_within.Flush();
+  };
+  ForEachGroup(row, prefix, body, flush, [&](size_t block) {
+    finder.EndBlock(block, kWeighted ? sum.Take() : count,
+                    kWeighted && kWithin ? sum_within.Take() : count_within);
+    count = count_within = 0;
+  });
   return finder.Result();
+}
+
+template <bool kWithin>
+Masses SplitBy(const Row& row, const Prefix& prefix, const Typicality* typicality,
+               const float* weights, Range range, const Found& found) {
+  if (typicality != nullptr) {
+    return SplitGroups<true, true, kWithin>(row, prefix, *typicality, weights, range, found);
+  }
+  return (weights != nullptr
+              ? SplitGroups<false, true, kWithin>
+              : SplitGroups<false, false, kWithin>)(row, prefix, {}, weights, range, found);
 }
 
 Masses Split(const Row& row, const Prefix& prefix, const Typicality* typicality,
              const float* weights, Range range, const Found& found) {
-  if (typicality != nullptr) {
-    return SplitGroups<true, true>(row, prefix, *typicality, weights, range, found);
-  }
-  return (weights != nullptr ? SplitGroups<false, true>
-                             : SplitGroups<false, false>)(row, prefix, {}, weights, range, found);
+  return (found.within != nullptr ? SplitBy<true> : SplitBy<false>)(row, prefix, typicality,
+                                                                    weights, range, found);
 }
 
 void Mark(const Row& row, const Prefix& prefix, const Typicality* typicality, const Prefix& typical,

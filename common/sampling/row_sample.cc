@@ -21,6 +21,8 @@ constexpr float kNothing = 26;      // e^-26 is below the grid of the weights
 constexpr float kMany = 0.2f;       // share of the weight that may be of one key
 constexpr size_t kFewestTies = 16;  // one may lead by far
 constexpr int kSampleRounds = 4;    // of five parts each
+constexpr float kCoarse = 0.02f;    // share of the weight that such a part may have
+constexpr int kSnaps = 2;           // before a part that has more is taken as it is
 
 }  // namespace
 
@@ -32,7 +34,8 @@ void RowSample::Start(const Row& row) {
   const size_t groups = GroupsOf(row.size);
   const size_t room = (GroupsOf(std::max(row.size, kMostHead + 2 * kRest)) + 1) * kGroup;
   if (logits_.size() < room) {
-    for (FloatArray* array : {&logits_, &counts_, &masses_, &squares_, &keys_}) {
+    for (FloatArray* array :
+         {&logits_, &counts_, &masses_, &squares_, &keys_, &near_, &near_masses_}) {
       array->resize(room);
     }
   }
@@ -126,28 +129,59 @@ Range RowSample::Guess(double share, const Typicality* typicality) {
   return Enclose(keys_.data(), static_cast<float>(share), -kNothing);
 }
 
-// At least `wanted` lies above the low end, less above the high one.
+// At least `wanted` lies above the low end, less above the high one. `inside`
+// gets the masses between, the high end among them.
 Range RowSample::Bisect(const float* keys, const float* masses, size_t size, float wanted,
-                        Range between, int rounds) const {
+                        Range between, int rounds, float* inside) const {
   constexpr int kBounds = 4;
   for (int round = 0; round < rounds; ++round) {
     const float step = between.high / (kBounds + 1) - between.low / (kBounds + 1);
-    float bounds[kBounds], above[kBounds];
-    for (int k = 0; k < kBounds; ++k) {
-      bounds[k] = between.low + static_cast<float>(k + 1) * step;
-    }
-    if (!(bounds[0] > between.low && bounds[kBounds - 1] < between.high)) break;
-    passes_->about_above(keys, masses, size, bounds, above);
+    float bounds[kBounds + 2] = {between.low}, above[kBounds + 2] = {kInfinity};
+    for (int k = 1; k <= kBounds; ++k) bounds[k] = between.low + static_cast<float>(k) * step;
+    bounds[kBounds + 1] = between.high;
+    if (!(bounds[1] > between.low && bounds[kBounds] < between.high)) break;
+    passes_->about_above(keys, masses, size, bounds + 1, above + 1);
     int part = 0;
-    while (part < kBounds && above[part] >= wanted) ++part;
-    if (part > 0) between.low = bounds[part - 1];
-    if (part < kBounds) between.high = bounds[part];
+    while (part < kBounds && above[part + 1] >= wanted) ++part;
+    between = {bounds[part], bounds[part + 1]};
+    if (inside != nullptr) *inside = above[part] - (part < kBounds ? above[part + 1] : 0);
+  }
+  return between;
+}
+
+// The least and the greatest key with a mass in the range, where there are some;
+// else an empty range.
+Range RowSample::KeysIn(const float* keys, const Range& range) {
+  const size_t found = passes_
+                           ->split({keys, size_, nullptr}, {}, nullptr, masses_.data(), range,
+                                   {.logits = near_.data(), .weights = near_masses_.data()})
+                           .found;
+  size_t count = 0, any = 0;
+  for (size_t i = 0; i < found; ++i) count += near_masses_[i] > 0 ? 1 : 0;
+  if (count < kFewestTies) return {kInfinity, -kInfinity};
+  while (!(near_masses_[any] > 0)) ++any;
+  const float other = near_[any];
+  for (size_t i = 0; i < found; ++i) near_[i] = near_masses_[i] > 0 ? near_[i] : other;
+  return passes_->extent(near_.data(), found);
+}
+
+// Where much still lies between, keys lie closer together than the ends that were
+// begun with, or many are equal.
+Range RowSample::BisectToKeys(const float* keys, float wanted, Range between, float much) {
+  float inside = kInfinity;
+  between = Bisect(keys, masses_.data(), size_, wanted, between, kSampleRounds, &inside);
+  for (int again = 0; again < kSnaps && inside > much; ++again) {
+    const Range held = KeysIn(keys, {std::nextafter(between.low, kInfinity), between.high});
+    if (held.low > held.high) break;
+    between = {std::nextafter(held.low, -kInfinity), held.high};
+    if (held.low == held.high) break;
+    between = Bisect(keys, masses_.data(), size_, wanted, between, kSampleRounds, &inside);
   }
   return between;
 }
 
 // `least`: keys below it have no mass.
-Range RowSample::Enclose(const float* keys, float share, float least) const {
+Range RowSample::Enclose(const float* keys, float share, float least) {
   Range all = passes_->extent(keys, size_);
   all.low = std::max(all.low, least);
   if (!(all.low < all.high)) return all.low == all.high ? all : Range{};
@@ -164,36 +198,29 @@ Range RowSample::Enclose(const float* keys, float share, float least) const {
   const float rest = static_cast<float>(size_ - head_) + 1;
   const float error = kErrors * std::sqrt((1 - share) * (1 - share) * before +
                                           share * share * after + squares[1] / rest);
+  const float much = kCoarse * total[0];
   Range range = {least, kInfinity};
   if (wanted > error) {
-    range.high =
-        Bisect(keys, masses, size_, wanted - error, {middle.low, all.high}, kSampleRounds).high;
+    range.high = BisectToKeys(keys, wanted - error, {middle.low, all.high}, much).high;
   }
   if (wanted + error < total[0]) {
-    range.low =
-        Bisect(keys, masses, size_, wanted + error, {all.low, middle.high}, kSampleRounds).low;
+    range.low = BisectToKeys(keys, wanted + error, {all.low, middle.high}, much).low;
+    range.low = range.low == all.low ? least : std::nextafter(range.low, kInfinity);
   }
-  if (range.low == all.low) range.low = least;
   range.low = std::min(range.low, range.high);
-  return TiesIn(keys, range, kMany * total[0]);
+  return range.low == range.high ? range : TiesIn(keys, range, kMany * total[0]);
 }
 
 // Where the sample knows a single key that weighs much, that is the guess: many
 // may be equal.
-Range RowSample::TiesIn(const float* keys, const Range& range, float much) const {
+Range RowSample::TiesIn(const float* keys, const Range& range, float much) {
   const float bounds[4] = {std::nextafter(range.low, -kInfinity), range.high, range.high,
                            range.high};
   float above[4];
   passes_->about_above(keys, masses_.data(), size_, bounds, above);
   if (!(above[0] - above[1] > much)) return range;
-  Range found = {kInfinity, -kInfinity};
-  size_t count = 0;
-  for (size_t i = 0; i < size_; ++i) {
-    if (masses_[i] == 0 || keys[i] < range.low || keys[i] > range.high) continue;
-    found = {std::min(found.low, keys[i]), std::max(found.high, keys[i])};
-    ++count;
-  }
-  return count >= kFewestTies && found.low == found.high ? found : range;
+  const Range held = KeysIn(keys, range);
+  return held.low == held.high ? held : range;
 }
 
 }  // namespace baton::sampling

@@ -38,9 +38,11 @@ class RowSample final {
   float GroupBound(size_t groups);
   // Two keys, near to each other, that `wanted` of the masses lie between.
   Range Bisect(const float* keys, const float* masses, size_t size, float wanted, Range between,
-               int rounds) const;
-  Range Enclose(const float* keys, float share, float least) const;
-  Range TiesIn(const float* keys, const Range& range, float much) const;
+               int rounds, float* inside = nullptr) const;
+  Range BisectToKeys(const float* keys, float wanted, Range between, float much);
+  Range Enclose(const float* keys, float share, float least);
+  Range KeysIn(const float* keys, const Range& range);
+  Range TiesIn(const float* keys, const Range& range, float much);
 
   const RowPasses* const passes_;
   Row row_;
@@ -51,6 +53,7 @@ class RowSample final {
   // How many elements one stands for; what they weigh; and its square, of those
   // that stand for others.
   FloatArray logits_, counts_, masses_, squares_, keys_, ones_;
+  FloatArray near_, near_masses_;
 };
 
 }  // namespace baton::sampling

@@ -126,6 +126,22 @@ inline Mask MaskOf(uint64_t bits) {  // the lowest kLanes of them
 inline Floats Where(Mask mask, Floats values) { return AsFloats(AsInts(values) & mask); }
 #endif
 
+// Stores those that the mask has next to each other, and returns how many these
+// are. May write a whole vector. Pays for groups with more than kDense of them.
+#if defined(__AVX512F__)
+constexpr size_t kDense = 16;
+inline size_t StorePacked(Mask mask, Floats values, float* to) {
+  Store((Floats)_mm512_maskz_compress_ps(mask, (__m512)values), to);
+  return static_cast<size_t>(std::popcount(Bits(mask)));
+}
+#else
+constexpr size_t kDense = kGroup - 1;  // all of them
+inline size_t StorePacked(Mask, Floats values, float* to) {
+  Store(values, to);
+  return kLanes;
+}
+#endif
+
 // A float from 0 to 1 on the grid of 2^-35, as a multiple of 2^-17 and a rest of
 // at most 2^-18: 64 of each add up exactly in a float.
 struct Parts {
@@ -242,6 +258,10 @@ class Bounds final {
   }
 
   const float* Of(size_t group) const { return group == end_ ? end_bounds_ : Whole(group); }
+  // Whether a group with this maximum may have something.
+  bool Reached(size_t group, float most) const {
+    return !(most < (group <= last_group_ ? before_[0] : behind_[0]));
+  }
 
  private:
   const float* Whole(size_t group) const {

@@ -22,9 +22,11 @@ struct Selectable {
 struct Selection {
   Prefix prefix;  // by the order of the Selectable
   double mass = 0;
-  // Whether the first range had the end, and the prefix holds all elements of
-  // its key: BlockMasses() has a meaning.
-  bool from_first = false;
+  // Whether the last range that was looked at has the end; `in_found` is the
+  // prefix as a row of what was found there sees it.
+  bool in_range = false;
+  Prefix in_found = {};
+  bool from_first = false;  // whether that range is the first one
 };
 
 // Finds prefixes by narrowing: two keys that most likely enclose the prefix's
@@ -49,15 +51,14 @@ class Selector final {
   // filled RoomFor().
   Selection SelectFrom(const Selectable& from, Range range, const Masses& first, double target);
 
-  // What a selection that is from_first, or what `prefix` holds of it, weighs in
-  // each block. REQUIRES: its key is in the first range.
-  void BlockMasses(const Selectable& from, const Prefix& prefix, double* sums);
-  // What the first pass summed, by block.
+  // What a selection that is in_range, or what `in_found` holds of it, weighs in
+  // each block. False, with nothing written, when its key is above the range.
+  bool BlockMasses(const Selectable& from, const Prefix& in_found, double* sums) const;
+  // What the pass summed, by block.
   const double* above() const { return above_.data(); }
-
-  // Logits and weights of the first range.
-  Row found() const { return {logits_.data(), found_, nullptr}; }
-  const float* found_weights() const { return weights_.data(); }
+  // Mass and surprise of what `in_found` holds in the range. REQUIRES: in the
+  // order of the logits.
+  Masses InRange(const Selectable& from, const Prefix& in_found, Distribution distribution) const;
 
  private:
   // Elements that the prefix's end is among. The arrays only grow; the first
@@ -70,18 +71,39 @@ class Selector final {
     Found room() { return {.logits = keys.data(), .weights = weights.data()}; }
   };
 
-  Found Room(size_t size);
+  // Where a prefix ends, as a row of what was found sees it.
+  struct End {
+    Prefix in_found;
+    double mass = 0;
+  };
+
+  bool of_one_key() const { return range_.low == range_.high; }
+  Row found_keys(const Selectable& from) const;
+  size_t found_before(size_t block) const { return block == 0 ? 0 : until_[block - 1]; }
   Masses SplitRow(const Selectable& from, Range range, const Found& found) const;
-  double MassOf(const Row& row, const float* weights) const;
-  Selection WalkTies(const Selectable& from, float key, double above, double target);
-  Selection Narrow(const Selectable& from, double above, double total, double target);
-  Range GuessEnd(const Range& all, double above, double total, double target) const;
-  Selection SortRest(const Selectable& from, double above, double target);
+  double MassOf(const Row& row, const Prefix& prefix, const float* weights) const;
+  void MarkRange(const Selectable& from, size_t block, uint64_t* bits) const;
+  size_t IndexOf(const Selectable& from, size_t position) const;
+  size_t Reach(size_t size, const float* weights, const uint64_t* bits, double& above,
+               double target) const;
+
+  // Of a range of one key.
+  float WeightOfTies(const Selectable& from) const;
+  double MassOfTies(const Selectable& from);
+  End EndInTies(const Selectable& from, double above, double target);
+  // Of others.
+  End Narrow(const Selectable& from, double above, double total, double target);
+  Range GuessEvenly(const Range& all, double share) const;
+  Range GuessBySample(const Range& all, double share);
+  End EndAmong(const Row& keys, float key, double above, double target);
+  End SortRest(const Row& found, double above, double target);
 
   const RowPasses* const passes_;
-  size_t found_ = 0;  // in the first range
-  FloatArray logits_, weights_;
-  std::vector<double> above_;
+  // The range that was looked at last, and what was found there.
+  Range range_;
+  size_t found_ = 0;
+  FloatArray logits_, weights_, keys_;
+  std::vector<double> above_, within_, ties_;
   std::vector<uint32_t> until_;
   Candidates left_, spare_;
   std::vector<uint32_t> order_;

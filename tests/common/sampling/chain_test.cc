@@ -87,6 +87,13 @@ std::vector<float> MakeRow(const std::string& shape, size_t size, uint32_t seed)
     if (shape == "peaked") logit = 6 * x;
     if (shape == "few values") logit = std::round(2 * x) / 2;
     if (shape == "equal") logit = 3;
+    if (shape == "nearly equal") logit = 1 + 2e-7f * x;
+    if (shape == "nearly equal and others") logit = x > 1.8f ? -x : 1 + 2e-7f * x;
+    if (shape == "two values") logit = x > 0 ? 1.5f : 1.0f;
+    // As many as weigh like those of the other value are as far from the mean.
+    if (shape == "typical ties") logit = random() % 3 == 0 ? std::log(2.0f) : 0.0f;
+    if (shape == "half equal") logit = x > 0 ? 1.0f : x;
+    if (shape == "falling") logit = -0.001f * static_cast<float>(random() % size);
     if (shape == "constrained") logit = random() % 400 == 0 ? 2 * x : -kFloatMax;
   }
   if (shape == "peaked") row[random() % size] = 30;
@@ -131,8 +138,19 @@ void ExpectSame(const Chain& chain, const Plain& plain, const std::string& where
   }
 }
 
-constexpr const char* kShapes[] = {"flat",  "middle", "peaked",     "few values",
-                                   "equal", "model",  "constrained"};
+constexpr const char* kShapes[] = {"flat",
+                                   "middle",
+                                   "peaked",
+                                   "few values",
+                                   "equal",
+                                   "nearly equal",
+                                   "nearly equal and others",
+                                   "two values",
+                                   "typical ties",
+                                   "half equal",
+                                   "falling",
+                                   "model",
+                                   "constrained"};
 
 TEST(Chain, EqualsItsDefinitionOnEveryInstructionSet) {
   std::vector<Chain> chains;
@@ -166,6 +184,42 @@ TEST(Chain, EqualsItsDefinitionAtFullVocabulary) {
       chain.Keep(all[i]);
       ASSERT_NO_FATAL_FAILURE(ExpectSame(chain, KeepPlainly(row, all[i]),
                                          std::string(shape) + " cuts " + std::to_string(i)));
+    }
+  }
+}
+
+// Plateaus and spreads of every width, mixed and sorted: where guesses fail.
+TEST(Chain, EqualsItsDefinitionOnMixedRows) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<Chain> chains;
+  for (const RowPasses* passes : AllRowPasses()) chains.emplace_back(passes);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> row(1000 + random() % 12000);
+    struct Part {
+      float center, deviation, step;
+    } parts[3];
+    for (Part& part : parts) {
+      const float deviation = std::pow(10.0f, -static_cast<float>(random() % 8));
+      part = {3 * normal(random), deviation, random() % 2 == 0 ? deviation / 3 : 1e-9f};
+    }
+    for (float& logit : row) {
+      const Part& part = parts[random() % (1 + round % 3)];
+      logit = part.center + std::round(normal(random) * part.deviation / part.step) * part.step;
+    }
+    if (round % 4 == 1) std::sort(row.begin(), row.end());
+    if (round % 4 == 2) std::sort(row.rbegin(), row.rend());
+    const std::vector<Cuts> all = AllCuts(row.size());
+    for (int i = 0; i < 4; ++i) {
+      const Cuts& cuts = all[random() % all.size()];
+      const Plain plain = KeepPlainly(row, cuts);
+      for (size_t isa = 0; isa < chains.size(); ++isa) {
+        ASSERT_TRUE(chains[isa].Start(row));
+        chains[isa].Keep(cuts);
+        ASSERT_NO_FATAL_FAILURE(
+            ExpectSame(chains[isa], plain,
+                       std::string(AllRowPasses()[isa]->isa) + " round " + std::to_string(round)));
+      }
     }
   }
 }

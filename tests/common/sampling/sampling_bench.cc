@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/sampling/float_bounds.h"
 #include "common/sampling/sampler.h"
 
 namespace {
@@ -26,27 +27,40 @@ using Rows = std::vector<std::vector<float>>;
 constexpr int kCalls = 100;
 constexpr size_t kRows = 4;
 constexpr size_t kSequences = 16;
-// Normal with deviation 0.05, 2 and 6 (and a token that leads by far); as of a
-// model, whose logits fall with the logarithm of the rank; all the same.
-constexpr const char* kShapes[] = {"flat", "middle", "peaked", "model", "equal"};
+// A logit of the shape; `x` is normal.
+struct Shape {
+  const char* name;
+  float (*logit)(float x, std::mt19937& random);
+};
+constexpr Shape kShapes[] = {
+    {"flat", [](float x, std::mt19937&) { return x / 20; }},
+    {"middle", [](float x, std::mt19937&) { return 2 * x; }},
+    {"peaked", [](float x, std::mt19937&) { return 6 * x; }},  // and one leads by far
+    {"model",  // falls with the logarithm of the rank
+     [](float x, std::mt19937& random) {
+       return 16 - 2.2f * std::log(static_cast<float>(1 + random() % 65024)) + x / 2;
+     }},
+    {"equal", [](float, std::mt19937&) { return 1.0f; }},
+    {"nearly", [](float x, std::mt19937&) { return 1 + 2e-7f * x; }},  // a few floats apart
+    {"two", [](float x, std::mt19937&) { return x > 0 ? 1.5f : 1.0f; }},
+    {"far two", [](float x, std::mt19937&) { return x > 1 ? 4.0f : 1.0f; }},
+    {"few", [](float x, std::mt19937&) { return std::round(2 * x) / 2; }},
+    {"falling", [](float, std::mt19937& random) { return -0.001f * (random() % 65024); }},
+    {"halves", [](float x, std::mt19937&) { return x > 0 ? 1.0f : x; }},  // half are equal
+    {"banned",
+     [](float x, std::mt19937& r) { return r() % 300 == 0 ? x : -baton::sampling::kFloatMax; }},
+};
 
-std::vector<float> MakeRow(const std::string& shape, size_t size, uint32_t seed) {
+std::vector<float> MakeRow(const Shape& shape, size_t size, uint32_t seed) {
   std::mt19937 random(seed);
-  const float deviation = shape == "flat" ? 0.05f : shape == "peaked" ? 6.0f : 2.0f;
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> row(size, 1.0f);
-  if (shape == "equal") return row;
-  for (float& logit : row) {
-    logit = normal(random);
-    if (shape != "model") continue;
-    const float rank = static_cast<float>(1 + random() % size);
-    logit = 16 - 2.2f * std::log(rank) + logit / 4;
-  }
-  if (shape == "peaked") row[random() % size] = 40;
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> row(size);
+  for (float& logit : row) logit = shape.logit(normal(random), random);
+  if (std::string(shape.name) == "peaked") row[random() % size] = 40;
   return row;
 }
 
-Rows MakeRows(const std::string& shape, size_t size, size_t count) {
+Rows MakeRows(const Shape& shape, size_t size, size_t count) {
   Rows rows;
   for (uint32_t i = 0; i < count; ++i) rows.push_back(MakeRow(shape, size, 7 + i));
   return rows;
@@ -154,8 +168,8 @@ int main(int argc, char** argv) {
   std::printf("%s, vocabulary %zu; best, us\n%-30s", baton::sampling::BestRowPasses().isa, size,
               "");
   std::vector<Rows> shapes;
-  for (const char* shape : kShapes) {
-    std::printf("%8s", shape);
+  for (const Shape& shape : kShapes) {
+    std::printf("%8s", shape.name);
     shapes.push_back(MakeRows(shape, size, kRows));
   }
   std::printf("   worst\n");
@@ -170,7 +184,7 @@ int main(int argc, char** argv) {
     std::printf("%8.1f\n", worst);
   }
   std::printf("%zu sequences, rows as of a model: one thread, two\n", kSequences);
-  const Rows rows = MakeRows("model", size, kSequences);
+  const Rows rows = MakeRows(kShapes[3], size, kSequences);
   for (const auto& [name, params] : AllSettings()) {
     std::printf("%-30s%8.1f%8.1f\n", name.c_str(), MeasureStep(rows, history, params, 1),
                 MeasureStep(rows, history, params, 2));

@@ -121,9 +121,9 @@ TEST(Selector, FindsTheShortestPrefixByWeightWhateverTheGuess) {
           ASSERT_NO_FATAL_FAILURE(
               ExpectPrefix(found, expected, keys, weights,
                            std::to_string(size) + " row " + std::to_string(number)));
-          if (!found.from_first) continue;
+          if (!found.in_range) continue;
           std::vector<double> blocks(BlocksOf(size));
-          selector.BlockMasses(from, found.prefix, blocks.data());
+          ASSERT_TRUE(selector.BlockMasses(from, found.in_found, blocks.data()));
           for (size_t i = 0; i < size; ++i) {
             blocks[i / kBlock] -= found.prefix.Holds(keys[i], i) ? weights[i] : 0;
           }
