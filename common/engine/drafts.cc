@@ -22,6 +22,17 @@ uint32_t RoomBehindNext(const Branch& branch) {
   return static_cast<uint32_t>(branch.blocks.size()) * kv::kBlockTokens - (branch.computed + 1);
 }
 
+// How many tokens of a draft may be the answer's: none follows an end token. A
+// prompt has them where a turn ends, seldom where the answer does.
+uint32_t BeforeEnd(const speculation::Draft& draft, std::span<const TokenId> ends) {
+  const auto end =
+      std::find_first_of(draft.tokens.begin(), draft.tokens.end(), ends.begin(), ends.end());
+  const auto before = static_cast<uint32_t>(end - draft.tokens.begin());
+  const bool likely = draft.evidence == speculation::Evidence::kLong ||
+                      draft.evidence == speculation::Evidence::kResumed;
+  return before + (likely && end != draft.tokens.end() ? 1 : 0);
+}
+
 }  // namespace
 
 // Not in steps with prompts: these are long anyway, and the rows of their chunks
@@ -31,26 +42,32 @@ void Engine::Impl::AddDrafts(std::vector<Row>& rows) {
     return row.sampled && row.sequence->state == State::kDecoding;
   });
   if (!decodes) return;
-  const double price = PriceOfRow(rows);
+  const absl::Duration per_token = TimePerToken(rows);
   uint32_t room =
       std::min(kMostDrafts, limits_.max_step_tokens - static_cast<uint32_t>(rows.size()));
   for (Row& row : rows) {
     if (row.sequence->search || row.sequence->spec.draft_tokens == 0) continue;
-    AddDraft(row, price, room);
+    AddDraft(row, per_token, room);
     room -= row.tokens - 1;
   }
 }
 
-// The time of one more row over the time that the step takes per token.
-double Engine::Impl::PriceOfRow(std::span<const Row> rows) const {
+// Of the step as it is.
+absl::Duration Engine::Impl::TimePerToken(std::span<const Row> rows) const {
   sched::StepShape shape;
   for (const Row& row : rows) shape.AddRow(row.sequence->attended(row.of()));
-  const double step = absl::ToDoubleSeconds(costs_.costs().Step(shape));
-  if (step <= 0) return kLeastPrice;
-  return std::max(kLeastPrice, costs_.costs().row * static_cast<double>(rows.size()) / step);
+  return costs_.costs().Step(shape) / static_cast<double>(rows.size());
 }
 
-void Engine::Impl::AddDraft(Row& row, double price, uint32_t room) {
+// In tokens of the step.
+double Engine::Impl::PriceOfDraft(const Row& row, absl::Duration per_token) const {
+  if (per_token <= absl::ZeroDuration()) return kLeastPrice;
+  const sched::StepCosts& costs = costs_.costs();
+  const double seconds = costs.row + costs.again_attended * row.sequence->attended(row.of());
+  return std::max(kLeastPrice, seconds / absl::ToDoubleSeconds(per_token));
+}
+
+void Engine::Impl::AddDraft(Row& row, absl::Duration per_token, uint32_t room) {
   Sequence& sequence = *row.sequence;
   Branch& branch = sequence.branches[row.branch];
   // Behind the last token there is none to come.
@@ -60,10 +77,11 @@ void Engine::Impl::AddDraft(Row& row, double price, uint32_t room) {
   Branch::Drafts& drafts = *branch.drafts;
   drafts.lookup.Update(branch.tokens);
   const speculation::Draft draft = drafts.lookup.Propose(branch.tokens, most);
-  if (draft.tokens.empty()) return;
-  uint32_t length = speculation::DraftLength(drafts.record.Probability(draft.matched), price,
-                                             static_cast<uint32_t>(draft.tokens.size()));
-  if (length == 0) return drafts.record.Skip(draft.matched);
+  const uint32_t offered = BeforeEnd(draft, sequence.spec.stop_tokens);
+  if (offered == 0) return;
+  uint32_t length = speculation::DraftLength(drafts.record.Probability(draft.evidence),
+                                             PriceOfDraft(row, per_token), offered);
+  if (length == 0) return drafts.record.Skip(draft.evidence);
   // A block that nobody needs; nothing is evicted for a guess.
   if (length > RoomBehindNext(branch) && pool_.free_blocks() > GrowthReserve()) {
     if (const auto block = pool_.Allocate(1, kv::Owner::kRequest); block.ok()) {
@@ -75,7 +93,7 @@ void Engine::Impl::AddDraft(Row& row, double price, uint32_t room) {
   row.fed.assign(1, branch.tokens.back());
   row.fed.insert(row.fed.end(), draft.tokens.begin(), draft.tokens.begin() + length);
   row.tokens = 1 + length;
-  row.matched = draft.matched;
+  row.evidence = draft.evidence;
 }
 
 // The first token that the draft does not have is the last one that counts.
@@ -102,7 +120,7 @@ void Engine::Impl::CommitDraft(const Row& row, std::span<const float> logits,
   counters_.drafted_tokens += drafted;
   counters_.accepted_tokens += accepted;
   if (branch.ended || !sequence.failure.ok()) return;
-  branch.drafts->record.Observe(row.matched, drafted, accepted);
+  branch.drafts->record.Observe(row.evidence, drafted, accepted);
   // What a wrong draft left behind the last position is masked as long as it is
   // finite.
   for (uint32_t i = chosen; i < row.tokens; ++i) {

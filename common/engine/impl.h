@@ -69,7 +69,7 @@ class Engine::Impl final {
     bool scored = false;   // a prompt's tokens, whose log-probabilities are told
     // With a draft: what is computed, the branch's last token and the draft.
     std::vector<TokenId> fed = {};
-    uint32_t matched = 0;  // speculation::Draft
+    speculation::Evidence evidence = {};
     // Chosen before it is committed; none: chosen then.
     std::optional<absl::StatusOr<sampling::Sample>> sample = std::nullopt;
 
@@ -253,8 +253,9 @@ class Engine::Impl final {
   // drafts.cc
   // Lets decode rows check guesses of the tokens behind them, where that pays.
   void AddDrafts(std::vector<Row>& rows);
-  void AddDraft(Row& row, double price, uint32_t room);
-  double PriceOfRow(std::span<const Row> rows) const;
+  void AddDraft(Row& row, absl::Duration per_token, uint32_t room);
+  absl::Duration TimePerToken(std::span<const Row> rows) const;
+  double PriceOfDraft(const Row& row, absl::Duration per_token) const;
   void CommitDraft(const Row& row, std::span<const float> logits, const StepTimes& times);
 
   // constraint.cc

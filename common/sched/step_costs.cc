@@ -23,13 +23,14 @@ void StepShape::AddChunk(uint32_t first, uint32_t tokens) {
 void StepShape::AddRow(uint32_t context, uint32_t count) {
   rows += count;
   rows_attended += context;
+  again_attended += static_cast<double>(context) * (count - 1);
 }
 
 absl::Duration StepCosts::Step(const StepShape& shape) const {
   return absl::Seconds((shape.prompt_tokens > 0 ? prompt_step : decode_step) +
                        prompt_token * shape.prompt_tokens +
                        prompt_attended * shape.prompt_attended + row * shape.rows +
-                       row_attended * shape.rows_attended);
+                       row_attended * shape.rows_attended + again_attended * shape.again_attended);
 }
 
 absl::Duration StepCosts::Prompt(uint32_t first, uint32_t tokens, uint32_t chunk_tokens) const {
@@ -58,16 +59,19 @@ void RecentFit<kFeatures>::Observe(const Row& features, double value) {
 }
 
 template class RecentFit<3>;
+template class RecentFit<4>;
 
 void StepCostEstimator::Observe(const StepShape& shape, absl::Duration elapsed) {
   const double seconds = absl::ToDoubleSeconds(elapsed);
   if (seconds <= 0) return;
   if (shape.prompt_tokens == 0) {
-    rows_.Observe({1, static_cast<double>(shape.rows), shape.rows_attended}, seconds);
+    rows_.Observe({1, static_cast<double>(shape.rows), shape.rows_attended, shape.again_attended},
+                  seconds);
     if (rows_.observations() < kEnough) return;
     costs_.decode_step = rows_.coefficients()[0];
     costs_.row = rows_.coefficients()[1];
     costs_.row_attended = rows_.coefficients()[2];
+    costs_.again_attended = rows_.coefficients()[3];
     return;
   }
   const double of_rows = costs_.row * shape.rows + costs_.row_attended * shape.rows_attended;

@@ -18,10 +18,12 @@ struct StepShape {
   double prompt_attended = 0;
   uint32_t rows = 0;         // decode rows
   double rows_attended = 0;  // their contexts, summed
+  // Contexts of a sequence's rows behind its first one, which check guesses.
+  double again_attended = 0;
 
   // One chunk of `tokens` after `first` others.
   void AddChunk(uint32_t first, uint32_t tokens);
-  // One sequence's rows; they read its context together.
+  // One sequence's rows; they read its context together, and each computes with it.
   void AddRow(uint32_t context, uint32_t count = 1);
 };
 
@@ -33,6 +35,7 @@ struct StepCosts {
   double decode_step = 0;      // of a step without
   double row = 0;              // per decode row
   double row_attended = 0;     // per position of its context
+  double again_attended = 0;   // ... of a row behind another one of its sequence
 
   bool knows_prompts() const { return prompt_step + prompt_token + prompt_attended > 0; }
   bool knows_rows() const { return decode_step + row + row_attended > 0; }
@@ -73,7 +76,7 @@ class StepCostEstimator final {
  private:
   // Apart, so that a long stretch of decoding does not fade what is known of
   // prompts, and the other way round.
-  RecentFit<3> rows_;     // step, rows, their contexts: of steps without prompts
+  RecentFit<4> rows_;     // step, rows, their contexts twice: of steps without prompts
   RecentFit<3> prompts_;  // tokens, step, attended: of the rest, less its rows
   StepCosts costs_;
 };

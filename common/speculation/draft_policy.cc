@@ -4,34 +4,32 @@
 namespace baton::speculation {
 namespace {
 
-constexpr uint32_t kLongMatch = 5;
 // What is expected of a sequence that nothing is known of yet, worth as much as
 // one checked token.
-constexpr std::array<double, 2> kPrior = {0.3, 0.7};
+constexpr std::array<double, kEvidences> kPrior = {0.3, 0.5, 0.75, 0.5};
 // Of earlier drafts, the next one leaves so much, a skipped one so much.
 constexpr double kFade = 0.9, kSkipFade = 0.99;
-// Guesses of costs are no better than this.
-constexpr double kMargin = 1.1;
+// A token that is hardly worth its row brings nothing, and guesses of chances and
+// costs err: an answer that does not repeat pays for each try.
+constexpr double kMargin = 1.5;
 
 }  // namespace
 
-uint32_t DraftRecord::KindOf(uint32_t matched) { return matched >= kLongMatch ? 1 : 0; }
-
-double DraftRecord::Probability(uint32_t matched) const {
-  const Counts& counts = counts_[KindOf(matched)];
-  return (counts.right + kPrior[KindOf(matched)]) / (counts.checked + 1);
+double DraftRecord::Probability(Evidence evidence) const {
+  const auto kind = static_cast<size_t>(evidence);
+  return (counts_[kind].right + kPrior[kind]) / (counts_[kind].checked + 1);
 }
 
-void DraftRecord::Observe(uint32_t matched, uint32_t drafted, uint32_t accepted) {
-  Counts& counts = counts_[KindOf(matched)];
+void DraftRecord::Observe(Evidence evidence, uint32_t drafted, uint32_t accepted) {
+  Counts& counts = counts_[static_cast<size_t>(evidence)];
   // Nothing was learned of the tokens behind the first wrong one.
   const uint32_t checked = accepted < drafted ? accepted + 1 : drafted;
   counts.right = counts.right * kFade + accepted;
   counts.checked = counts.checked * kFade + checked;
 }
 
-void DraftRecord::Skip(uint32_t matched) {
-  Counts& counts = counts_[KindOf(matched)];
+void DraftRecord::Skip(Evidence evidence) {
+  Counts& counts = counts_[static_cast<size_t>(evidence)];
   counts.right *= kSkipFade;
   counts.checked *= kSkipFade;
 }

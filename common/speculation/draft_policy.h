@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "common/speculation/prompt_lookup.h"
+
 namespace baton::speculation {
 
 // Of one sequence in one step, that a request may ask for.
@@ -14,20 +16,19 @@ inline constexpr uint32_t kMostDraftTokens = 16;
 class DraftRecord final {
  public:
   // Probability that a draft's next token is right, given that those before were.
-  double Probability(uint32_t matched) const;
-  // Of `drafted` tokens behind a match of `matched`, the first `accepted` were right.
-  void Observe(uint32_t matched, uint32_t drafted, uint32_t accepted);
+  double Probability(Evidence evidence) const;
+  // Of `drafted` tokens, the first `accepted` were right.
+  void Observe(Evidence evidence, uint32_t drafted, uint32_t accepted);
   // A draft was not worth checking. What is known fades, so that it is tried again
   // some day.
-  void Skip(uint32_t matched);
+  void Skip(Evidence evidence);
 
  private:
   struct Counts {
     double right = 0, checked = 0;
   };
-  static uint32_t KindOf(uint32_t matched);
 
-  std::array<Counts, 2> counts_;  // of short and of long matches
+  std::array<Counts, kEvidences> counts_;
 };
 
 // How many tokens of a draft to check: as long as the chance that one more is

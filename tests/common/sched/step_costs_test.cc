@@ -41,6 +41,21 @@ TEST(StepCosts, AreFoundFromRandomSteps) {
       0.1);
 }
 
+// At a long context the rows that check guesses compute with all of it, too.
+TEST(StepCosts, KnowWhatFurtherRowsOfASequenceCostByItsContext) {
+  constexpr StepCosts kWithDrafts{
+      .decode_step = 2e-3, .row = 1e-4, .row_attended = 1e-6, .again_attended = 3e-7};
+  std::mt19937 random(5);
+  StepCostEstimator estimator;
+  for (int i = 0; i < 2000; ++i) {
+    StepShape shape;
+    shape.AddRow(random() % 8000, 1 + random() % 3 * (random() % 5));
+    estimator.Observe(shape, kWithDrafts.Step(shape));
+  }
+  EXPECT_NEAR(estimator.costs().again_attended / kWithDrafts.again_attended, 1, 0.1);
+  EXPECT_NEAR(estimator.costs().row / kWithDrafts.row, 1, 0.1);
+}
+
 TEST(StepCosts, FollowAChangeOfSpeed) {
   std::mt19937 random(2);
   StepCostEstimator estimator;

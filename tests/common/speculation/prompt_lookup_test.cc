@@ -19,7 +19,7 @@ Draft DraftOf(const Tokens& tokens, uint32_t most) {
 TEST(PromptLookupTest, ProposesWhatFollowedTheSameRun) {
   const Draft draft = DraftOf({1, 2, 3, 4, 5, 6, 9, 2, 3}, 3);
   EXPECT_EQ(draft.tokens, (Tokens{4, 5, 6}));
-  EXPECT_EQ(draft.matched, 2u);
+  EXPECT_EQ(draft.evidence, Evidence::kShort);
 }
 
 TEST(PromptLookupTest, ProposesNothingWhereNothingRepeats) {
@@ -39,7 +39,7 @@ TEST(PromptLookupTest, TakesTheLatestOfSeveralPlaces) {
 TEST(PromptLookupTest, PrefersALongMatchToALaterShortOne) {
   const Draft draft = DraftOf({1, 2, 3, 4, 5, 60, 9, 4, 5, 70, 1, 2, 3, 4, 5}, 1);
   EXPECT_EQ(draft.tokens, Tokens{60});
-  EXPECT_EQ(draft.matched, 5u);
+  EXPECT_EQ(draft.evidence, Evidence::kLong);
 }
 
 TEST(PromptLookupTest, ContinuesARepetitionBeyondItsEnd) {
@@ -47,12 +47,36 @@ TEST(PromptLookupTest, ContinuesARepetitionBeyondItsEnd) {
   EXPECT_EQ(DraftOf({5, 5, 5}, 4).tokens, (Tokens{5, 5, 5, 5}));
 }
 
-TEST(PromptLookupTest, ReportsAtMostTheLongestMatch) {
-  Tokens tokens;
-  for (int round = 0; round < 2; ++round) {
-    for (TokenId t = 0; t < 40; ++t) tokens.push_back(t);
+TEST(PromptLookupTest, TellsWhatSpeaksForADraft) {
+  EXPECT_EQ(DraftOf({1, 2, 3, 4, 9, 2, 3, 4}, 1).evidence, Evidence::kMiddle);
+  EXPECT_EQ(DraftOf({1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 5}, 1).evidence, Evidence::kLong);
+}
+
+// As in code in which a variable gets another name.
+TEST(PromptLookupTest, GoesOnBehindAnotherTokenAndExpectsItAgain) {
+  Tokens tokens = {1, 2, 3, 50, 4, 5, 6, 50, 7, 8, 50, 9, 99};
+  for (const TokenId token : {1, 2, 3, 70}) tokens.push_back(token);
+  const Draft draft = DraftOf(tokens, 8);
+  EXPECT_EQ(draft.tokens, (Tokens{4, 5, 6, 70, 7, 8, 70, 9}));
+  EXPECT_EQ(draft.evidence, Evidence::kResumed);
+  for (const TokenId token : {4, 5, 6, 50}) tokens.push_back(token);  // not this one
+  EXPECT_EQ(DraftOf(tokens, 4).tokens, (Tokens{7, 8, 50, 9}));
+}
+
+TEST(PromptLookupTest, GoesOnBehindSeveralTokensInThePlaceOfOne) {
+  Tokens tokens = {1, 2, 3, 50, 4, 5, 50, 99, 1, 2, 3, 70};
+  for (const TokenId token : {71, 72}) {
+    tokens.push_back(token);
+    EXPECT_EQ(DraftOf(tokens, 3).tokens, (Tokens{4, 5, 50}));
   }
-  EXPECT_EQ(DraftOf(tokens, 1).matched, PromptLookup::kLongestMatch);
+  for (TokenId token = 73; token < 80; ++token) tokens.push_back(token);
+  EXPECT_TRUE(DraftOf(tokens, 3).tokens.empty());  // it is about something else
+}
+
+TEST(PromptLookupTest, LeavesACopyForALongerMatch) {
+  // 5 6 7 8 goes on elsewhere than behind 1 2 3.
+  const Tokens tokens = {5, 6, 7, 8, 9, 1, 2, 3, 30, 40, 99, 1, 2, 3, 5, 6, 7, 8};
+  EXPECT_EQ(DraftOf(tokens, 1).tokens, Tokens{9});
 }
 
 TEST(PromptLookupTest, ProposesTheSameHoweverTheSequenceArrived) {
@@ -65,7 +89,7 @@ TEST(PromptLookupTest, ProposesTheSameHoweverTheSequenceArrived) {
     grown.Update(tokens);
     const Draft draft = grown.Propose(tokens, 5), fresh = DraftOf(tokens, 5);
     EXPECT_EQ(draft.tokens, fresh.tokens);
-    EXPECT_EQ(draft.matched, fresh.matched);
+    EXPECT_EQ(draft.evidence, fresh.evidence);
   }
 }
 
