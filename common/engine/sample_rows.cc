@@ -15,30 +15,36 @@ struct Choice {
   std::span<const float> logits;
   sampling::Position position;
   const sampling::Params* params;
+  std::vector<uint64_t> allowed;  // what the position's mask refers to
 };
 
 }  // namespace
 
 // Left to CommitRow are rows of prompts that fork or are scored, beams and
-// drafts, where one token decides about others, and constrained ones, whose
-// masks are made in one place, one after another.
+// drafts, where one token decides about others. Masks of constrained rows are made
+// here, one after another, and laid over the logits by all threads.
 void Engine::Impl::SampleRows(std::span<Row> rows) {
   if (rows.size() < 2) return;
   const size_t width = model_->info().vocabulary_size;
   std::span<const float> logits = logits_;
   std::vector<Choice> choices;
+  choices.reserve(rows.size());
   for (Row& row : rows) {
     const auto own = logits.first(row.logit_rows() * width);
     logits = logits.subspan(own.size());
     Sequence& sequence = *row.sequence;
-    if (!row.sampled || row.scored || row.drafted() || !sequence.forked || sequence.search ||
-        sequence.spec.constraint != nullptr) {
+    if (!row.sampled || row.scored || row.drafted() || !sequence.forked || sequence.search) {
       continue;
     }
     Branch& branch = sequence.branches[row.branch];
     const auto position = PositionOf(sequence, branch, branch.choice);
     if (!position.ok()) continue;
-    choices.push_back({&row.sample, own, *position, &sequence.phase_of(branch).sampling});
+    choices.push_back({&row.sample,
+                       own,
+                       *position,
+                       &sequence.phase_of(branch).sampling,
+                       {position->allowed.begin(), position->allowed.end()}});
+    choices.back().position.allowed = choices.back().allowed;
   }
   if (choices.size() < 2) return;
   const uint32_t usable = model_->info().usable_vocabulary;
