@@ -5,15 +5,16 @@
     tests/integration/equality_storm.py [--seed 1] [--count 300] [--repeat 1] [--model NAME] [--only CASE]
 
 Random requests (greedy and sampled, with penalties, several answers, best_of, beams and phases, some with
-log-probabilities or a sliding window, prompts that share prefixes or go on where another one's answer ended) are first answered one at a time by an idle decode worker without a prefix cache. Then they
+log-probabilities, a constraint or a sliding window, prompts that share prefixes or go on where another one's answer
+ended) are first answered one at a time by an idle decode worker without a prefix cache or guessed tokens. Then they
 go, 16 at once and in the order and on the paths that the seed draws, through rounds of workers
-whose chunks, pools, swap areas, files of evicted blocks, transports and policies are drawn as well, with pools so small
+whose chunks, pools, guesses, swap areas, files of evicted blocks, transports and policies are drawn as well, with pools so small
 that sequences are put aside and prefixes evicted: one round for the shorter ones, in pools that
 hold little more than the longest of them, and one for the longer half. Every token id of every answer,
 every log-probability and every score must be equal. Afterwards no block may be held, and each worker's own check of its pool, made when it
 ends, must be clean.
 
-Fails unless preemptions, swaps, evictions, prefix hits and hand-offs all happened; in 300 requests
+Fails unless preemptions, swaps, evictions, prefix hits, right guesses and hand-offs all happened; in 300 requests
 or more recomputed tokens, too. --only repeats a case of a run with the same draws.
 """
 import argparse
@@ -314,6 +315,7 @@ class Counts:
     several_answers: int = 0  # requests with
     beams: int = 0
     phases: int = 0
+    accepted_guesses: int = 0
 
     def add_workers(self, workers):
         for worker in workers:
@@ -331,6 +333,7 @@ class Counts:
         self.tokens += len(answer.get("token_ids", ()))
         self.handoff_bytes += answer.get("path", {}).get("handoff_bytes", 0)
         self.handoff_cached_tokens += answer.get("path", {}).get("handoff_cached_tokens", 0)
+        self.accepted_guesses += answer.get("speculation", {}).get("accepted_tokens", 0)
 
     def zeros(self):
         """What did not happen, of what makes it a storm."""
@@ -357,7 +360,8 @@ def draw_round(chance, case, most_blocks):
         if chance.random() < 0.5:
             flags += ["--kv-file", "{worker}.blocks", "--kv-file-size", chance.choice(("16MiB", "128MiB"))]
         if role == "decode":
-            flags += ["--kv-swap", chance.choice(("0", "1MiB", "64MiB", "64MiB"))]
+            flags += ["--kv-swap", chance.choice(("0", "1MiB", "64MiB", "64MiB")),
+                      "--draft-tokens", chance.choice(("0", "4", "8", "16"))]
         return flags
 
     router = ["--policy", chance.choice(POLICIES), "--transport", chance.choice(("shm", "tcp")),
@@ -383,7 +387,8 @@ class Storm:
     def reference(self, case, chance, count):
         """Requests, and the answers of an idle worker to one at a time."""
         with cluster(case.model) as alone:
-            alone.worker("decode", 0, case.flags() + ["--prefix-cache", "off", "--kv-tokens", "4096"])
+            alone.worker("decode", 0, case.flags() + ["--prefix-cache", "off", "--kv-tokens", "4096",
+                                                    "--draft-tokens", "0"])
 
             def answers(requests):
                 answered = alone.ask([{**request, "path": "local"} for request in requests], 1)
