@@ -9,9 +9,9 @@ namespace {
 constexpr std::array<double, kEvidences> kPrior = {0.3, 0.5, 0.75, 0.5};
 // Of earlier drafts, the next one leaves so much, a skipped one so much.
 constexpr double kFade = 0.9, kSkipFade = 0.99;
-// A token that is hardly worth its row brings nothing, and guesses of chances and
-// costs err: an answer that does not repeat pays for each try.
-constexpr double kMargin = 1.5;
+// Guesses of costs are no better than this; and a token that is hardly worth its
+// row brings nothing, while an answer that does not repeat pays for each try.
+constexpr double kMargin = 1.1, kLeastGain = 0.02;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void DraftRecord::Skip(Evidence evidence) {
 
 uint32_t DraftLength(double probability, double row_price, uint32_t most) {
   uint32_t length = 0;
-  for (double reached = probability; length < most && reached > row_price * kMargin;
+  for (double reached = probability; length < most && reached > row_price * kMargin + kLeastGain;
        reached *= probability) {
     ++length;
   }

@@ -9,10 +9,15 @@ namespace {
 constexpr Evidence kShort = Evidence::kShort, kLong = Evidence::kLong;
 
 TEST(DraftLengthTest, ChecksTokensWhileTheirChanceExceedsThePriceOfARow) {
-  EXPECT_EQ(DraftLength(0.5, 0.15, 16), 2u);  // 0.5 and 0.25, not 0.125
+  EXPECT_EQ(DraftLength(0.5, 0.2, 16), 2u);  // 0.5 and 0.25, not 0.125
   EXPECT_EQ(DraftLength(0.1, 0.2, 16), 0u);
   EXPECT_EQ(DraftLength(0.9, 0.0, 16), 16u);  // rows are free
   EXPECT_EQ(DraftLength(0.9, 0.0, 0), 0u);
+}
+
+TEST(DraftLengthTest, ChecksNothingThatHardlyPays) {
+  EXPECT_EQ(DraftLength(0.05, 0.04, 16), 0u);  // as for the first time in a short answer
+  EXPECT_EQ(DraftLength(0.08, 0.04, 16), 1u);
 }
 
 TEST(DraftLengthTest, NeverChecksWhereARowCostsAToken) { EXPECT_EQ(DraftLength(1.0, 1.0, 16), 0u); }
