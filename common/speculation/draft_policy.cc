@@ -6,7 +6,7 @@ namespace {
 
 // What is expected of a sequence that nothing is known of yet, worth as much as
 // one checked token.
-constexpr std::array<double, kEvidences> kPrior = {0.3, 0.5, 0.75, 0.5};
+constexpr std::array<double, kEvidences> kPrior = {0.25, 0.5, 0.75, 0.5};
 // Of earlier drafts, the next one leaves so much, a skipped one so much.
 constexpr double kFade = 0.9, kSkipFade = 0.99;
 // Guesses of costs are no better than this; and a token that is hardly worth its
