@@ -107,16 +107,21 @@ void Chain::WeighAndKeepBest(const Cuts& cuts) {
   const Selection selection = selector_.SelectFrom(all, range, masses, target);
   prefix_ = Shorter(prefix_, Shorter(selection.prefix, min_p));
   const Prefix in_found = Shorter(selection.in_found, min_p);
-  if (!typical) {
-    summed_ = selection.in_range && selector_.BlockMasses(all, in_found, block_sums_.data());
-  } else if (describe && selection.from_first) {
+  if (typical) return Describe(all, in_found, describe && selection.from_first ? &masses : nullptr);
+  summed_ = selection.in_range && selector_.BlockMasses(all, in_found, block_sums_.data());
+}
+
+// Mass and surprise of what is kept. `above` is what the pass said of the logits
+// above those that were found; null: of others.
+void Chain::Describe(const Selectable& all, const Prefix& in_found, const Masses* above) {
+  if (above != nullptr) {
     const Masses rest = selector_.InRange(all, in_found, distribution_);
-    mass_ = masses.above + rest.total;
-    surprise_ = masses.surprise + rest.surprise;
-  } else {
-    mass_ = passes_->split(TheRow(), prefix_, nullptr, weights_.data(), kAllIsAbove, {}).above;
-    surprise_ = passes_->surprise(TheRow(), prefix_, weights_.data(), distribution_);
+    mass_ = above->above + rest.total;
+    surprise_ = above->surprise + rest.surprise;
+    return;
   }
+  mass_ = passes_->split(TheRow(), prefix_, nullptr, weights_.data(), kAllIsAbove, {}).above;
+  surprise_ = passes_->surprise(TheRow(), prefix_, weights_.data(), distribution_);
 }
 
 // How many groups have such logits.

@@ -79,6 +79,7 @@ class Chain final {
   void KeepTopK(size_t k);
   void WeighAndKeepBest(const Cuts& cuts);
   size_t ReachedBy(float least) const;
+  void Describe(const Selectable& all, const Prefix& in_found, const Masses* above);
   void KeepTypical(float share);
   void SumBlocks();
   std::vector<KeptToken> Marked(bool weighed) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors that the row passes are written in, as wide as the machine's
-// registers. Included by row_passes_code.h alone, once per instruction set.
+// registers. Included by row_finder.h alone, once per instruction set.
 #include <bit>
 #include <cmath>
 #include <cstdint>
