@@ -12,9 +12,14 @@ namespace {
 
 using model::FakeOptions;
 
+// What a step costs beside its rows, as models do that read their weights in each:
+// guesses pay, whatever the build and the machine.
+constexpr absl::Duration kStep = absl::Microseconds(300);
+
 // So few tokens that runs of two come again all the time.
 FakeOptions SmallVocabulary() {
   FakeOptions fake;
+  fake.delay_per_step = kStep;
   fake.vocabulary_size = 12;
   return fake;
 }
@@ -22,6 +27,7 @@ FakeOptions SmallVocabulary() {
 // Says 0, 1, ... 39, 0, 1, ... whatever the KV holds.
 FakeOptions Cycle() {
   FakeOptions fake;
+  fake.delay_per_step = kStep;
   fake.end_tokens = {};
   for (TokenId t = 0; t < fake.vocabulary_size; ++t) fake.script.push_back((t + 1) % 40);
   return fake;
@@ -161,6 +167,7 @@ TEST(Drafts, AWrongOneThatIsNoNumberHarmsNothing) {
 
 TEST(Drafts, StopWhereTheyDoNotPay) {
   FakeOptions fake = SmallVocabulary();
+  fake.delay_per_step = absl::ZeroDuration();
   fake.delay_per_token = absl::Microseconds(300);  // nothing is saved by more rows
   Recorder heard;
   const auto engine = MakeEngine(fake, PoolOf(64), &heard);
