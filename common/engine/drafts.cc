@@ -79,8 +79,12 @@ void Engine::Impl::AddDraft(Row& row, absl::Duration per_token, uint32_t room) {
   const speculation::Draft draft = drafts.lookup.Propose(branch.tokens, most);
   const uint32_t offered = BeforeEnd(draft, sequence.spec.stop_tokens);
   if (offered == 0) return;
-  uint32_t length = speculation::DraftLength(drafts.record.Probability(draft.evidence),
-                                             PriceOfDraft(row, per_token), offered);
+  const double probability = drafts.record.Probability(draft.evidence);
+  uint32_t length = speculation::DraftLength(probability, PriceOfDraft(row, per_token), offered);
+  if (length == 0 && speculation::DraftLength(probability, kLeastPrice, 1) > 0 &&
+      price_doubt_.Try()) {
+    length = 1;
+  }
   if (length == 0) return drafts.record.Skip(draft.evidence);
   // A block that nobody needs; nothing is evicted for a guess.
   if (length > RoomBehindNext(branch) && pool_.free_blocks() > GrowthReserve()) {

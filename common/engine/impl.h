@@ -288,6 +288,7 @@ class Engine::Impl final {
   const absl::Duration chunk_stall_;
   const std::unique_ptr<sched::Policy> policy_;
   sched::StepCostEstimator costs_;
+  speculation::PriceDoubt price_doubt_;
 
   Mailbox mailbox_;
   std::atomic<uint32_t> posted_submits_ = 0;  // in the mailbox

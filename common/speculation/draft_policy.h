@@ -36,4 +36,23 @@ class DraftRecord final {
 // a row over the time that the step takes for a token now.
 uint32_t DraftLength(double probability, double row_price, uint32_t most);
 
+// Whether to check one token although its row seems too dear. What rows cost is
+// learned from steps that have them: after a wrong first guess there would be none.
+// Thread safety: none.
+class PriceDoubt final {
+ public:
+  // Of the drafts that price alone forbids, one in so many is tried.
+  static constexpr uint32_t kEvery = 64;
+
+  // One more is forbidden. True: it is to be tried.
+  bool Try() {
+    if (++forbidden_ < kEvery) return false;
+    forbidden_ = 0;
+    return true;
+  }
+
+ private:
+  uint32_t forbidden_ = 0;
+};
+
 }  // namespace baton::speculation

@@ -61,5 +61,13 @@ TEST(DraftRecordTest, TriesAgainSomeTimeAfterFailures) {
   EXPECT_LT(skipped, 500);
 }
 
+TEST(PriceDoubtTest, TriesOneOfManyThatPriceForbids) {
+  PriceDoubt doubt;
+  uint32_t tried = 0;
+  for (uint32_t i = 0; i < 10 * PriceDoubt::kEvery; ++i) tried += doubt.Try() ? 1 : 0;
+  EXPECT_EQ(tried, 10u);
+  EXPECT_FALSE(doubt.Try()) << "not at once again";
+}
+
 }  // namespace
 }  // namespace baton::speculation
