@@ -31,7 +31,7 @@ Panel PanelOr(const PackedMatrix& matrix, uint32_t index, uint32_t end, const Pa
 // next panel would throw what it brought out of the L1 cache. Beside the last
 // panel before `end`: the first lines of `after`.
 Panel InStream(const PackedMatrix& matrix, uint32_t panel, uint32_t end, const Panel& after) {
-  constexpr size_t kAhead = 3200, kStart = 2048;
+  constexpr size_t kAhead = 6400, kStart = 2048;
   if (panel + 1 == end) return {after.data, std::min(after.bytes, kStart)};
   return {matrix.panel(panel) + kAhead, matrix.panel_bytes()};
 }
