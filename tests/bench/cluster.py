@@ -13,10 +13,10 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str, model: str | None = None) -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    result.add_argument("--model", required=True, help="checkpoint that the workers load")
+    result.add_argument("--model", required=model is None, default=model, help="checkpoint that the workers load")
     result.add_argument("--worker-flag", action="append", default=[],
                         help="extra flag for both workers, such as --worker-flag=--share-cores=off")
     return result
@@ -25,6 +25,10 @@ def parser(description: str) -> argparse.ArgumentParser:
 class Router(str):
     """A router's address, and the folder of its cluster's files."""
     folder: pathlib.Path
+
+    def processes(self) -> dict[str, int]:
+        """The ids of the cluster's processes by name."""
+        return {file.stem: int(file.read_text().split()[0]) for file in self.folder.glob("*.pid")}
 
     def metric(self, worker: str, name: str) -> float:
         """What `worker`, such as prefill-0, counts: the sum over all labels."""
@@ -36,18 +40,13 @@ class Router(str):
 
 @contextlib.contextmanager
 def cluster(args: argparse.Namespace):
-    """Runs a router, a prefill and a decode worker; gives the Router.
-
-    args.processes becomes their ids by name.
-    """
+    """Runs a router, a prefill and a decode worker; gives the Router."""
     script = str(ROOT / "deploy/local/cluster.sh")
     environment = dict(os.environ, BATON_BIN=str(args.bin.resolve()))
     with tempfile.TemporaryDirectory() as folder:
         up = [script, "up", "--model", args.model, "--port", "0", "--dir", folder, "--quiet"]
         up += [f"--router-flag={flag}" for flag in getattr(args, "router_flag", [])]
         subprocess.run(up + ["--"] + args.worker_flag, check=True, env=environment)
-        args.processes = {file.stem: int(file.read_text().split()[0])
-                          for file in pathlib.Path(folder).glob("*.pid")}
         try:
             router = Router(pathlib.Path(folder, "router.address").read_text().strip())
             router.folder = pathlib.Path(folder)

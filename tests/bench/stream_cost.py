@@ -32,11 +32,11 @@ def children_us() -> float:
     return 1e6 * (usage.ru_utime + usage.ru_stime)
 
 
-def measure(args, router: str, streams: int) -> dict:
+def measure(args, router: cluster.Router, streams: int) -> dict:
     lines = [json.dumps({"prompt_ids": [3, 4, 5 + i], "temperature": 0, "max_tokens": args.tokens,
                          "ignore_eos": True, "draft_tokens": 0}) for i in range(streams)]
     command = cluster.generate(args, router, ["--input", "-", "--concurrency", str(streams)])
-    before = {name: cpu_us(pid) for name, pid in args.processes.items()}
+    before = {name: cpu_us(pid) for name, pid in router.processes().items()}
     client = children_us()
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
     if done.returncode != 0:
@@ -44,7 +44,7 @@ def measure(args, router: str, streams: int) -> dict:
     client = children_us() - client
     tokens = sum(json.loads(line)["usage"]["completion_tokens"]
                  for line in done.stdout.splitlines())
-    spent = {name: since(pid, before[name]) for name, pid in args.processes.items()}
+    spent = {name: since(pid, before[name]) for name, pid in router.processes().items()}
     model = spent["decode-0"].pop()
     figures = {f"{name}_us": sum(times) / tokens for name, times in sorted(spent.items())}
     figures["client_us"] = client / tokens
@@ -55,8 +55,7 @@ def measure(args, router: str, streams: int) -> dict:
 
 
 def main() -> int:
-    parser = cluster.parser(__doc__)
-    parser.set_defaults(model="fake")
+    parser = cluster.parser(__doc__, model="fake")
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--step", default="3ms", help="time that a step of the model takes")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])

@@ -12,6 +12,7 @@
 // spills the accumulators of the 24-register tiles otherwise.
 #include <algorithm>
 
+#include "kernels/cpu/avx512/attention_rows.h"
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/kv_slices.h"
@@ -230,19 +231,17 @@ void AttendRows(const SegmentTask& task) {
   }
 }
 
+template <uint32_t R>
+struct Rows {
+  static void Attend(const SegmentTask& task) { AttendRows<R>(task); }
+};
+
 class Bf16AttentionFormat final : public Bf16Slices {
  public:
   std::string_view name() const override { return BATON_AVX512_NAME "/attention-bf16/1"; }
   void Append(const float* k, const float* v, uint32_t head_dim, uint32_t slot, std::byte* k_slice,
               std::byte* v_slice) const override;
-  void Attend(const SegmentTask& task) const override {
-    using Kernel = void (*)(const SegmentTask&);
-    static constexpr Kernel kKernels[kAttentionRows] = {
-        AttendRows<1>, AttendRows<2>,  AttendRows<3>,  AttendRows<4>,
-        AttendRows<5>, AttendRows<6>,  AttendRows<7>,  AttendRows<8>,
-        AttendRows<9>, AttendRows<10>, AttendRows<11>, AttendRows<12>};
-    kKernels[task.rows - 1](task);
-  }
+  void Attend(const SegmentTask& task) const override { AttendByRows<Rows>(task); }
 };
 
 // The bits of FloatToBf16 in the low half of every lane (the instruction would

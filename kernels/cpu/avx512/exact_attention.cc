@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <immintrin.h>
-
+#include "kernels/cpu/avx512/attention_rows.h"
 #include "kernels/cpu/avx512/exact.h"
+#include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/kv_slices.h"
 
 namespace baton::kernels::BATON_AVX512 {
 namespace {
 
-constexpr uint32_t kLanes = 16;
-
 // 2^x to 2e-7 relative; 0 below -126. REQUIRES: x <= 0 or NaN.
-inline __m512 Exp2(__m512 x) {
+inline __m512 Exp2OrZero(__m512 x) {
   x = _mm512_max_ps(_mm512_set1_ps(-127), x);  // the second operand when it is NaN
   const __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 f = _mm512_sub_ps(x, whole);     // in [-0.5, 0.5]
@@ -45,32 +43,6 @@ template <uint32_t kRows>
     _mm512_store_ps(scores + r * kSegmentTokens, sum[r][0]);
     _mm512_store_ps(scores + r * kSegmentTokens + kLanes, sum[r][1]);
   }
-}
-
-// Lanes of tokens [first, first + 16) that a row which sees `seen` tokens sees.
-inline __mmask16 SeenMask(uint32_t seen, uint32_t first) {
-  if (seen >= first + kLanes) return 0xffff;
-  return seen <= first ? 0 : static_cast<__mmask16>((1u << (seen - first)) - 1);
-}
-
-// Scores become weights 2^(score - max), zero where the row sees nothing.
-[[gnu::noinline]] void Weigh(float* scores, uint32_t seen, uint32_t tokens, float* max,
-                             float* sum) {
-  __m512 lane_max = _mm512_set1_ps(kNoScore);
-  for (uint32_t t = 0; t < tokens; t += kLanes) {
-    lane_max =
-        _mm512_mask_max_ps(lane_max, SeenMask(seen, t), lane_max, _mm512_load_ps(scores + t));
-  }
-  *max = _mm512_reduce_max_ps(lane_max);
-  const __m512 row_max = _mm512_set1_ps(*max);
-  __m512 lane_sum = _mm512_setzero_ps();
-  for (uint32_t t = 0; t < tokens; t += kLanes) {
-    const __m512 weight = _mm512_maskz_mov_ps(
-        SeenMask(seen, t), Exp2(_mm512_sub_ps(_mm512_load_ps(scores + t), row_max)));
-    lane_sum = _mm512_add_ps(lane_sum, weight);
-    _mm512_store_ps(scores + t, weight);
-  }
-  *sum = _mm512_reduce_add_ps(lane_sum);
 }
 
 // out[r, 0..kVectors * 16) = sum over tokens of weight * V, in order.
@@ -109,10 +81,8 @@ void AttendRows(const SegmentTask& task) {
                       scores + b * kBlockTokens);
   }
   for (uint32_t r = 0; r < kRows; ++r) {
-    const uint32_t position = task.positions[r];
-    const uint32_t seen = position < task.first_token ? 0 : position - task.first_token + 1;
-    Weigh(scores + r * kSegmentTokens, seen, task.blocks * kBlockTokens, task.max + r,
-          task.sum + r);
+    WeighInFloat<Exp2OrZero>(scores + r * kSegmentTokens, SeenTokens(task, r),
+                             task.blocks * kBlockTokens, task.max + r, task.sum + r);
   }
   uint32_t dim = 0;
   for (; dim + 2 * kLanes <= task.head_dim; dim += 2 * kLanes)
@@ -120,17 +90,15 @@ void AttendRows(const SegmentTask& task) {
   if (dim < task.head_dim) WeighValues<kRows, 1>(task, scores, dim);
 }
 
+template <uint32_t kRows>
+struct Rows {
+  static void Attend(const SegmentTask& task) { AttendRows<kRows>(task); }
+};
+
 class F32AttentionFormat final : public F32Slices {
  public:
   std::string_view name() const override { return BATON_AVX512_NAME "/attention-f32/1"; }
-  void Attend(const SegmentTask& task) const override {
-    using Kernel = void(const SegmentTask&);
-    static constexpr Kernel* kKernels[kAttentionRows] = {
-        AttendRows<1>, AttendRows<2>,  AttendRows<3>,  AttendRows<4>,
-        AttendRows<5>, AttendRows<6>,  AttendRows<7>,  AttendRows<8>,
-        AttendRows<9>, AttendRows<10>, AttendRows<11>, AttendRows<12>};
-    kKernels[task.rows - 1](task);
-  }
+  void Attend(const SegmentTask& task) const override { AttendByRows<Rows>(task); }
 };
 
 }  // namespace

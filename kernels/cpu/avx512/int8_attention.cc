@@ -2,6 +2,7 @@
 // Attention in float32 over int8 slices (layouts: Int8Slices), whose codes are
 // widened on the way into the registers. Scales of tokens multiply scores and
 // weights, not the codes.
+#include "kernels/cpu/avx512/attention_rows.h"
 #include "kernels/cpu/avx512/formats.h"
 #include "kernels/cpu/avx512/simd.h"
 #include "kernels/packing/kv_slices.h"
@@ -71,31 +72,6 @@ __attribute__((noinline)) void ScoreBlocks(const float* queries, const std::byte
       _mm512_store_ps(scores + r * kSegmentTokens + i * kLanes, _mm512_mul_ps(sum[r][i], scale));
     }
   }
-}
-
-// Lanes of tokens [first, first + 16) that a row which sees `seen` tokens sees.
-BATON_INLINE __mmask16 SeenMask(uint32_t seen, uint32_t first) {
-  return seen <= first ? __mmask16{0} : TailMask(seen - first);
-}
-
-// Scores become weights 2^(score - max), zero where the row sees nothing.
-__attribute__((noinline)) void Weigh(float* scores, uint32_t seen, uint32_t tokens, float* max,
-                                     float* sum) {
-  __m512 lane_max = _mm512_set1_ps(kNoScore);
-  for (uint32_t t = 0; t < tokens; t += kLanes) {
-    lane_max =
-        _mm512_mask_max_ps(lane_max, SeenMask(seen, t), lane_max, _mm512_load_ps(scores + t));
-  }
-  *max = _mm512_reduce_max_ps(lane_max);
-  const __m512 row_max = _mm512_set1_ps(*max);
-  __m512 lane_sum = _mm512_setzero_ps();
-  for (uint32_t t = 0; t < tokens; t += kLanes) {
-    const __m512 score = _mm512_sub_ps(_mm512_load_ps(scores + t), row_max);
-    const __m512 weight = _mm512_maskz_mov_ps(SeenMask(seen, t), Exp2(score));
-    lane_sum = _mm512_add_ps(lane_sum, weight);
-    _mm512_store_ps(scores + t, weight);
-  }
-  *sum = _mm512_reduce_add_ps(lane_sum);
 }
 
 // out[r, 0 .. 16 J) = sum over tokens of weight * V, in order.
@@ -171,10 +147,8 @@ void AttendRows(const SegmentTask& task) {
                       scores + b * kBlockTokens);
   }
   for (uint32_t r = 0; r < R; ++r) {
-    const uint32_t position = task.positions[r];
-    const uint32_t seen = position < task.first_token ? 0 : position - task.first_token + 1;
-    Weigh(scores + r * kSegmentTokens, seen, task.blocks * kBlockTokens, task.max + r,
-          task.sum + r);
+    WeighInFloat<Exp2>(scores + r * kSegmentTokens, SeenTokens(task, r), task.blocks * kBlockTokens,
+                       task.max + r, task.sum + r);
   }
   ScaleWeights<R>(task, scores);
   if constexpr (R <= kValueRows) {
@@ -185,17 +159,15 @@ void AttendRows(const SegmentTask& task) {
   }
 }
 
+template <uint32_t R>
+struct Rows {
+  static void Attend(const SegmentTask& task) { AttendRows<R>(task); }
+};
+
 class Int8AttentionFormat final : public Int8Slices {
  public:
   std::string_view name() const override { return BATON_AVX512_NAME "/attention-int8/1"; }
-  void Attend(const SegmentTask& task) const override {
-    using Kernel = void(const SegmentTask&);
-    static constexpr Kernel* kKernels[kAttentionRows] = {
-        AttendRows<1>, AttendRows<2>,  AttendRows<3>,  AttendRows<4>,
-        AttendRows<5>, AttendRows<6>,  AttendRows<7>,  AttendRows<8>,
-        AttendRows<9>, AttendRows<10>, AttendRows<11>, AttendRows<12>};
-    kKernels[task.rows - 1](task);
-  }
+  void Attend(const SegmentTask& task) const override { AttendByRows<Rows>(task); }
 };
 
 }  // namespace
