@@ -33,15 +33,19 @@ class Avx2 final : public Backend {
         return avx2::W4AffineLinear();
       case WeightType::kQ8_0:
         return avx2::W8Linear();
+      case WeightType::kQ5_0:
+        return avx2::W5SymmetricLinear();
+      case WeightType::kQ5_1:
+        return avx2::W5AffineLinear();
+      case WeightType::kQ4K:
+        return avx2::Q4KLinear();
+      case WeightType::kQ5K:
+        return avx2::Q5KLinear();
+      case WeightType::kQ6K:
+        return avx2::Q6KLinear();
       case WeightType::kF32:
       case WeightType::kF16:
       case WeightType::kBf16:
-      // Types without an integer kernel here: dequantized, then as bf16.
-      case WeightType::kQ5_0:
-      case WeightType::kQ5_1:
-      case WeightType::kQ4K:
-      case WeightType::kQ5K:
-      case WeightType::kQ6K:
         break;
     }
     return avx2::Bf16Linear();

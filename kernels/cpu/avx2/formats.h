@@ -17,8 +17,14 @@ const LinearFormat& W4AffineLinear();
 const LinearFormat& W4SymmetricLinear();
 // Q8_0: scale per 32; exact in the weights.
 const LinearFormat& W8Linear();
-// All other types, dequantized and rounded to bf16; float32 activations and
-// sums.
+// Q5_0 and Q5_1: scale, or scale and minimum, per 32; exact in the weights.
+const LinearFormat& W5SymmetricLinear();
+const LinearFormat& W5AffineLinear();
+// K types: two-level scales per 32 (Q6_K: 16); exact in the weights.
+const LinearFormat& Q4KLinear();
+const LinearFormat& Q5KLinear();
+const LinearFormat& Q6KLinear();
+// Plain numbers rounded to bf16; float32 activations and sums.
 const LinearFormat& Bf16Linear();
 // Weights of every type as float32: what --precision exact runs on. One fused
 // multiply-add per input, in order (as Bf16Linear).

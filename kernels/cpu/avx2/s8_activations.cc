@@ -50,13 +50,21 @@ BATON_INLINE __m256i RoundToBytes(const __m256 (&x)[kVectors], float inverse) {
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-// Two s16: the sums of the bytes at places 0, 1 and 2, 3 of the quads.
-BATON_INLINE uint32_t SumPairs(__m256i q) {
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
-  __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+// Sums of the bytes at places 0, 1 and 2, 3 of the quads of 16 inputs.
+struct PairSums {
+  int32_t low, high;
+
+  // As two s16, where a weight stands for itself less 8.
+  uint32_t Shift4() const {
+    return static_cast<uint16_t>(-8 * low) | static_cast<uint32_t>(-8 * high) << 16;
+  }
+};
+BATON_INLINE PairSums SumPairs(__m128i q) {
+  __m128i sum = _mm_maddubs_epi16(_mm_set1_epi8(1), q);
   sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0x4e));
   sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0xb1));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(sum));
+  const int32_t both = _mm_cvtsi128_si32(sum);
+  return {static_cast<int16_t>(both), static_cast<int16_t>(both >> 16)};
 }
 
 void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inputs,
@@ -76,11 +84,14 @@ void S8ActivationFormat::PackGroup(const float* x, std::byte* tile, uint32_t inp
   const __m256i q = RoundToBytes(values, rounding.inverse);
   alignas(32) uint32_t quads[S8Tile::kQuads];
   _mm256_store_si256(reinterpret_cast<__m256i*>(quads), q);
-  const uint32_t sums = SumPairs(q);
-  const int32_t low = static_cast<int16_t>(sums), high = static_cast<int16_t>(sums >> 16);
-  uint32_t* shifts = StoreS8Record<S8Tile>(quads, low + high, rounding.scale, HasNan(values),
-                                           outlier, tile, inputs, tile_rows, row, group);
-  shifts[0] = static_cast<uint16_t>(-8 * low) | static_cast<uint32_t>(-8 * high) << 16;
+  const PairSums first = SumPairs(_mm256_castsi256_si128(q));
+  const PairSums second = SumPairs(_mm256_extracti128_si256(q, 1));
+  const PairSums all = {first.low + second.low, first.high + second.high};
+  uint32_t* shifts =
+      StoreS8Record<S8Tile>(quads, all.low + all.high, rounding.scale, HasNan(values), outlier,
+                            tile, inputs, tile_rows, row, group);
+  shifts[0] = all.Shift4();
+  shifts[tile_rows] = first.Shift4();
 }
 
 }  // namespace

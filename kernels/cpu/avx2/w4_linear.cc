@@ -11,21 +11,30 @@ struct W4Weights {
   using Record = W4Record<kIsAffine>;
   static constexpr bool kAffine = kIsAffine;
   static constexpr size_t kRecordBytes = Record::kBytes;
+  static constexpr uint32_t kRecordGroups = 1, kParts = 1;
 
-  template <int R, int C>
-  __attribute__((always_inline)) static inline void Dot(const std::byte* record, uint32_t column,
-                                                        const uint32_t* a, __m256i (&dot)[R][C]) {
-    Fill(a + S8Tile::kShift4 * R, dot);
-    DotNibbles(record + Record::kNibbles + column * 4, a, dot);
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) dot[r][c] = SumPairs(dot[r][c]);
-    }
+  template <int kPart, int R, int C>
+  __attribute__((always_inline)) static inline void Dot(const std::byte* record, uint32_t /*group*/,
+                                                        uint32_t column, const uint32_t* a,
+                                                        __m256i (&dot)[R][C]) {
+    FillShift4(a, dot);
+    DotGroup<0>(record + Record::kNibbles + column * 4, a, dot);
+    SumPairs(dot);
   }
 
-  static __m256 Column(const std::byte* record, uint32_t k, uint32_t column) {
-    const __m256i q = NibbleColumn(record + Record::kNibbles, k, column);
+  template <int kPart>
+  static __m256 Scale(const std::byte* record, uint32_t /*group*/, uint32_t column) {
+    return LoadHalf(record + column * 2);
+  }
+  // m + 8 d by additions, which do not compete with the dot products for their
+  // execution ports (Zen 4).
+  static __m256 Minimum(const std::byte* record, uint32_t /*group*/, uint32_t column, __m256 d) {
+    const __m256 d2 = _mm256_add_ps(d, d), d4 = _mm256_add_ps(d2, d2);
+    return _mm256_add_ps(LoadHalf(record + kPanelHalves + column * 2), _mm256_add_ps(d4, d4));
+  }
+
+  static __m256 Column(const std::byte* record, uint32_t /*group*/, uint32_t k, uint32_t column) {
+    const __m256i q = CodeColumn<0>(record + Record::kNibbles, k, column);
     const __m256 d = LoadHalf(record + column * 2);
     const __m256 m = kAffine ? LoadHalf(record + kPanelHalves + column * 2)
                              : _mm256_mul_ps(d, _mm256_set1_ps(-8.0f));

@@ -23,14 +23,16 @@ constexpr size_t kHigh = kLow + kPanelNibbles;
 struct W8Weights {
   static constexpr bool kAffine = false;
   static constexpr size_t kRecordBytes = kHigh + kPanelNibbles;
+  static constexpr uint32_t kRecordGroups = 1, kParts = 1;
 
-  template <int R, int C>
-  __attribute__((always_inline)) static inline void Dot(const std::byte* record, uint32_t column,
-                                                        const uint32_t* a, __m256i (&dot)[R][C]) {
+  template <int kPart, int R, int C>
+  __attribute__((always_inline)) static inline void Dot(const std::byte* record, uint32_t /*group*/,
+                                                        uint32_t column, const uint32_t* a,
+                                                        __m256i (&dot)[R][C]) {
     // Both sets of sums do not fit into registers: the first waits in memory.
     alignas(32) __m256i high[R][C];
-    Fill(a + S8Tile::kShift4 * R, dot);
-    DotNibbles(record + kHigh + column * 4, a, dot);
+    FillShift4(a, dot);
+    DotGroup<0>(record + kHigh + column * 4, a, dot);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -40,7 +42,7 @@ struct W8Weights {
       }
     }
     ForgetMemory();
-    DotNibbles(record + kLow + column * 4, a, dot);
+    DotGroup<0>(record + kLow + column * 4, a, dot);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -50,11 +52,16 @@ struct W8Weights {
     }
   }
 
-  static __m256 Column(const std::byte* record, uint32_t k, uint32_t column) {
+  template <int kPart>
+  static __m256 Scale(const std::byte* record, uint32_t /*group*/, uint32_t column) {
+    return LoadHalf(record + column * 2);
+  }
+
+  static __m256 Column(const std::byte* record, uint32_t /*group*/, uint32_t k, uint32_t column) {
     const __m256i high =
-        _mm256_sub_epi32(NibbleColumn(record + kHigh, k, column), _mm256_set1_epi32(8));
+        _mm256_sub_epi32(CodeColumn<0>(record + kHigh, k, column), _mm256_set1_epi32(8));
     const __m256i q =
-        _mm256_add_epi32(_mm256_slli_epi32(high, 4), NibbleColumn(record + kLow, k, column));
+        _mm256_add_epi32(_mm256_slli_epi32(high, 4), CodeColumn<0>(record + kLow, k, column));
     return _mm256_mul_ps(_mm256_cvtepi32_ps(q), LoadHalf(record + column * 2));
   }
 };

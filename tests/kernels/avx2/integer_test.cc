@@ -47,20 +47,35 @@ class Avx2IntegerTest : public ::testing::TestWithParam<WeightType> {
   const Backend* backend_ = nullptr;
 };
 
+// Whether byte `at` of a stored block is one of codes, not of scales.
+bool HoldsCodes(WeightType type, size_t at) {
+  switch (type) {
+    case WeightType::kQ4_1:
+    case WeightType::kQ5_1:
+      return at >= 4;
+    case WeightType::kQ4K:
+    case WeightType::kQ5K:
+      return at >= 16;
+    case WeightType::kQ6K:
+      return at < 192;
+    default:
+      return at >= 2;
+  }
+}
+
 // Every code byte of the rows becomes a, or a and b in turn; even rows get the
 // pattern shifted by one, so that neighbours in a pair agree and differ.
 void FillCodes(uint8_t a, uint8_t b, StoredMatrix* matrix) {
-  const size_t header = matrix->type == WeightType::kQ4_1 ? 4 : 2;
-  const size_t block = matrix->row_bytes / (matrix->inputs / kGroup);
+  const size_t block = matrix->row_bytes / (matrix->inputs / BlockInputs(matrix->type));
   for (size_t at = 0; at < matrix->data.size(); ++at) {
-    if (at % block < header) continue;
-    const size_t pattern = at % block - header + at / matrix->row_bytes;
+    if (!HoldsCodes(matrix->type, at % block)) continue;
+    const size_t pattern = at % block + at / matrix->row_bytes;
     matrix->data[at] = static_cast<std::byte>(pattern % 2 == 0 ? a : b);
   }
 }
 
 TEST_P(Avx2IntegerTest, ExtremeCodesTimesExtremeActivationsAreExact) {
-  StoredMatrix matrix = RandomMatrix(GetParam(), kOutputs, 2 * kGroup, 1);
+  StoredMatrix matrix = RandomMatrix(GetParam(), kOutputs, 2 * BlockInputs(GetParam()), 1);
   // Rows at +127 and -127 in every arrangement of signs within a quad.
   std::vector<float> x(size_t{kTileRows} * matrix.inputs);
   for (size_t i = 0; i < x.size(); ++i) {
@@ -97,7 +112,7 @@ TEST_P(Avx2IntegerTest, OutliersAtEveryPlaceOfEveryTileAreExact) {
 }
 
 TEST_P(Avx2IntegerTest, InfinityStaysInItsRow) {
-  const StoredMatrix matrix = RandomMatrix(GetParam(), kOutputs, 3 * kGroup, 5);
+  const StoredMatrix matrix = RandomMatrix(GetParam(), kOutputs, 3 * BlockInputs(GetParam()), 5);
   auto x = RandomFloats(size_t{3} * matrix.inputs, 6);
   const auto clean = MultiplyTile(format(), matrix, x, 3);
   x[matrix.inputs + 40] = std::numeric_limits<float>::infinity();
@@ -110,7 +125,9 @@ TEST_P(Avx2IntegerTest, InfinityStaysInItsRow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BlockTypes, Avx2IntegerTest,
-                         ::testing::Values(WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1),
+                         ::testing::Values(WeightType::kQ8_0, WeightType::kQ4_0, WeightType::kQ4_1,
+                                           WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ4K,
+                                           WeightType::kQ5K, WeightType::kQ6K),
                          [](const auto& test) { return WeightTypeName(test.param); });
 
 TEST(Avx2Backend, StandsBetweenAvx512AndGeneric) {
