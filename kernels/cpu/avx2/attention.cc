@@ -13,6 +13,8 @@ namespace {
 
 // Rows of a register tile.
 constexpr uint32_t kRows = 6;
+// So few rows wait for memory.
+constexpr int kFetchRows = 4;
 
 // Codes of int8 slices as pairs of rows: K [head_dim][32], V [32][head_dim].
 struct Int8Pairs {
@@ -28,9 +30,21 @@ struct Int8Pairs {
 template <typename Pairs>
 inline constexpr bool kScaled = std::is_same_v<Pairs, Int8Pairs>;
 
+// Brings the lines of pair `p` of the next K slice in, and those of the V slice
+// that belongs to this one.
+template <typename Pairs>
+BATON_INLINE void FetchPair(const std::byte* next_keys, const std::byte* values, uint32_t p) {
+  constexpr size_t kBytes = Pairs::Bytes(kBlockTokens);
+  for (size_t line = p * kBytes; line < (p + 1) * kBytes; line += 64) {
+    _mm_prefetch(next_keys + line, _MM_HINT_T0);
+    _mm_prefetch(values + line, _MM_HINT_T1);
+  }
+}
+
 // Scores of R rows against one block; sums over dimensions in order.
 template <typename Pairs, int R>
 __attribute__((noinline)) void ScoreBlock(const float* queries, const std::byte* keys,
+                                          const std::byte* next_keys, const std::byte* values,
                                           uint32_t head_dim, float* scores) {
   constexpr int V = kTileVectors<R>;
   for (uint32_t token = 0; token < kBlockTokens; token += V * kLanes) {
@@ -38,6 +52,9 @@ __attribute__((noinline)) void ScoreBlock(const float* queries, const std::byte*
     Clear(sum);
 #pragma GCC unroll 1
     for (uint32_t d = 0; d < head_dim; d += 2) {
+      if constexpr (R <= kFetchRows) {
+        if (token == 0) FetchPair<Pairs>(next_keys, values, d / 2);
+      }
       AddPair<Pairs, R, V>(keys + d / 2 * Pairs::Bytes(kBlockTokens), kBlockTokens, token,
                            queries + d, head_dim, 1, sum);
     }
@@ -113,8 +130,9 @@ template <typename Pairs, int R>
 void AttendRows(const SegmentTask& task, uint32_t first) {
   alignas(64) float scores[R * kSegmentTokens];
   for (uint32_t b = 0; b < task.blocks; ++b) {
-    ScoreBlock<Pairs, R>(task.queries + size_t{first} * task.head_dim, task.keys[b], task.head_dim,
-                         scores + b * kBlockTokens);
+    const std::byte* next_keys = task.keys[b + 1 < task.blocks ? b + 1 : b];
+    ScoreBlock<Pairs, R>(task.queries + size_t{first} * task.head_dim, task.keys[b], next_keys,
+                         task.values[b], task.head_dim, scores + b * kBlockTokens);
   }
   if constexpr (kScaled<Pairs>) ScaleRows<R>(task.keys, task, scores);
   for (uint32_t r = 0; r < R; ++r) {
