@@ -22,6 +22,7 @@ BATON_DEVICE void ForChunks(uint64_t bytes, Body body) {
 }
 
 BATON_KERNEL(kThreads) CopyKernel(CopyTask task) {
+  StartAfterProducers();
   const uint32_t i = BlockIndex().y;
   const uint64_t from_index = task.from == nullptr ? i : task.from[i];
   const uint64_t to_index = task.to == nullptr ? i : task.to[i];
@@ -33,6 +34,7 @@ BATON_KERNEL(kThreads) CopyKernel(CopyTask task) {
 }
 
 BATON_KERNEL(kThreads) ZeroKernel(ZeroTask task) {
+  StartAfterProducers();
   auto* to = static_cast<unsigned char*>(task.base) + task.index[BlockIndex().y] * task.stride;
   ForChunks(task.bytes, [&](uint64_t at) { *reinterpret_cast<Words4*>(to + at) = Words4{}; });
 }

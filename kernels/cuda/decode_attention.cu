@@ -48,6 +48,7 @@ BATON_KERNEL(kWarps * 32)
 DecodeKernel(DecodeTask task) {
   using S = BlockShape<kDim, kElement>;
   BATON_DYNAMIC_SHARED(Shared<S>, shared);
+  StartAfterProducers();
   const uint32_t sequence = BlockIndex().z, segment = BlockIndex().x * kWarps + WarpIndex();
   const int32_t position = task.positions[sequence];
   const auto first_token = static_cast<int32_t>(segment * kSegmentTokens);
@@ -92,6 +93,7 @@ constexpr unsigned kCombineThreads = 128;
 
 // Merges a head's segments; a thread has some dims, all compute the factors.
 BATON_KERNEL(kCombineThreads) CombineKernel(DecodeTask task) {
+  StartAfterProducers();
   const uint32_t head = BlockIndex().x, sequence = BlockIndex().y;
   const int32_t position = task.positions[sequence];
   if (position < 0) return;

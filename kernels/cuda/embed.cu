@@ -31,6 +31,7 @@ BATON_DEVICE Words4 FourValues(const void* table, size_t at) {
 template <TableType kType>
 BATON_KERNEL(kThreads)
 EmbedKernel(EmbedTask task) {
+  StartAfterProducers();
   const uint32_t row = BlockIndex().x;
   const size_t from = size_t{task.tokens[row]} * task.hidden;
   float* to = task.x + size_t{row} * task.hidden;

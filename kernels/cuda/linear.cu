@@ -86,8 +86,8 @@ BATON_DEVICE void LoadWeights(const unsigned char* record, Weights& weights) {
 }
 
 template <typename S>
-BATON_DEVICE void LoadStage(const LinearTask& task, typename S::Stage& stage, uint32_t first_group,
-                            uint32_t groups) {
+BATON_DEVICE void LoadStageWeights(const LinearTask& task, typename S::Stage& stage,
+                                   uint32_t first_group, uint32_t groups) {
   const uint32_t first_tile = BlockIndex().x * S::kBlockTiles, tiles = TilesOf(task.outputs);
   constexpr int kChunks = S::kGroups * S::kRecord / 16;  // of a tile
   for (int i = ThreadIndex(); i < S::kBlockTiles * kChunks; i += S::kThreads) {
@@ -97,6 +97,11 @@ BATON_DEVICE void LoadStage(const LinearTask& task, typename S::Stage& stage, ui
     const auto* from = static_cast<const unsigned char*>(task.weights) + record * S::kRecord;
     CopyAsync16(&stage.weights[tile][chunk * 16], from + (valid ? chunk * 16 : 0), valid);
   }
+}
+
+template <typename S>
+BATON_DEVICE void LoadStageRows(const LinearTask& task, typename S::Stage& stage,
+                                uint32_t first_group, uint32_t groups) {
   constexpr int kRowChunks = S::kGroups * kRowRecord / 16;
   const uint32_t first_row_tile = BlockIndex().y * S::kRowTiles;
   for (int i = ThreadIndex(); i < S::kRowTiles * kRowChunks; i += S::kThreads) {
@@ -188,8 +193,20 @@ LinearKernel(LinearTask task) {
   const uint32_t groups = GroupsOf(task.inputs);
   const uint32_t stages = (groups + S::kGroups - 1) / S::kGroups;
   float sums[S::kTiles][S::kRowTiles][4] = {};
+  if constexpr (kStartsEarly) {
+    // Weights are nobody's results: they are on their way while the kernel before ends.
+    for (uint32_t s = 0; s + 1 < S::kStages && s < stages; ++s) {
+      LoadStageWeights<S>(task, shared.stages[s], s * S::kGroups, groups);
+    }
+  }
+  StartAfterProducers();
   for (uint32_t s = 0; s + 1 < S::kStages; ++s) {
-    if (s < stages) LoadStage<S>(task, shared.stages[s], s * S::kGroups, groups);
+    if (s < stages) {
+      if constexpr (!kStartsEarly) {
+        LoadStageWeights<S>(task, shared.stages[s], s * S::kGroups, groups);
+      }
+      LoadStageRows<S>(task, shared.stages[s], s * S::kGroups, groups);
+    }
     CommitCopies();
   }
   for (uint32_t s = 0; s < stages; ++s) {
@@ -197,7 +214,8 @@ LinearKernel(LinearTask task) {
     SyncBlock();  // the stage is there for all, and the one before has been used by all
     const uint32_t next = s + S::kStages - 1;
     if (next < stages) {
-      LoadStage<S>(task, shared.stages[next % S::kStages], next * S::kGroups, groups);
+      LoadStageWeights<S>(task, shared.stages[next % S::kStages], next * S::kGroups, groups);
+      LoadStageRows<S>(task, shared.stages[next % S::kStages], next * S::kGroups, groups);
     }
     CommitCopies();
     BATON_UNROLL

@@ -36,6 +36,7 @@ BATON_DEVICE float Normed(const float* x, const float* weight, float scale, uint
 
 BATON_KERNEL(kThreads) NormKernel(NormTask task) {
   BATON_SHARED(Shared, shared);
+  StartAfterProducers();
   const uint32_t row = BlockIndex().x;
   const uint32_t source = task.source == nullptr ? row : task.source[row];
   const float* x = task.x + size_t{source} * task.hidden;

@@ -65,6 +65,7 @@ BATON_KERNEL(kWarps * 32)
 PrefillKernel(PrefillTask task) {
   using S = BlockShape<kDim, kElement>;
   BATON_DYNAMIC_SHARED(Shared<S>, shared);
+  StartAfterProducers();
   const PrefillItem item = task.items[BlockIndex().x];
   const uint32_t kv_head = BlockIndex().y, group = task.heads / task.pool.kv_heads;
   const uint32_t* table = task.tables + size_t{item.table} * task.table_stride;

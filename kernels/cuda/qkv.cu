@@ -120,6 +120,7 @@ BATON_DEVICE void StoreQuery(const QkvTask& task, uint32_t row, uint32_t head_in
 
 BATON_KERNEL(kWarps * 32) RopeAppendKernel(QkvTask task) {
   BATON_SHARED(Shared, shared);
+  StartAfterProducers();
   const KvPool& pool = task.pool;
   const uint32_t row = BlockIndex().x, heads = task.heads + 2 * pool.kv_heads;
   const uint32_t index = BlockIndex().y * kWarps + WarpIndex();

@@ -261,6 +261,7 @@ BATON_DEVICE void TakeBest(const float* logits, uint32_t size, float max, Shared
 
 BATON_KERNEL(kThreads) SampleKernel(SampleTask task) {
   BATON_SHARED(Shared, shared);
+  StartAfterProducers();
   const SampleRow& row = task.rows[BlockIndex().x];
   const uint32_t size = row.usable_vocabulary;
   float* logits = task.logits + size_t{BlockIndex().x} * task.stride;

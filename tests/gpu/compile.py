@@ -42,8 +42,8 @@ def nvcc_version(nvcc: str) -> str:
     return re.search(r"release [\d.]+, V([\d.]+)", out).group(1)
 
 
-def compile_cuda(nvcc: str, source: pathlib.Path, folder: pathlib.Path) -> tuple[str, str]:
-    """What ptxas said, and the PTX for sm_80; raises with the compiler's output."""
+def compile_cuda(nvcc: str, source: pathlib.Path, folder: pathlib.Path) -> tuple[str, str, str]:
+    """What ptxas said, and the PTX for sm_80 and for sm_90a; raises with the compiler's output."""
     keep = folder / source.stem
     keep.mkdir()
     command = [nvcc, "-std=c++20", "-O3", "-ccbin", "g++", f"-I{ROOT}", "--keep", "--keep-dir", keep,
@@ -55,9 +55,10 @@ def compile_cuda(nvcc: str, source: pathlib.Path, folder: pathlib.Path) -> tuple
     if done.returncode != 0:
         raise RuntimeError(f"{source.name}: nvcc failed\n{done.stdout}{done.stderr}")
     if source in RUNTIME:
-        return "", ""
-    ptx = [path for path in keep.glob("*.ptx") if re.search(r"compute_80|sm_80", path.name)]
-    return done.stderr + done.stdout, ptx[0].read_text()
+        return "", "", ""
+    ptx = {arch: next(path.read_text() for path in keep.glob("*.ptx") if re.search(rf"(compute|sm)_{arch}", path.name))
+           for arch in ("80", "90a")}
+    return done.stderr + done.stdout, ptx["80"], ptx["90a"]
 
 
 def link(nvcc: str, folder: pathlib.Path, plugin: pathlib.Path) -> None:
@@ -127,6 +128,16 @@ def bodies_of(ptx: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2]))
 
 
+def check_overlap(ptx80: str, ptx90: str) -> None:
+    """Every kernel waits for those before it and lets the next begin (sm_90); before sm_90 none can."""
+    for mangled, body in bodies_of(ptx90).items():
+        for instruction in ("griddepcontrol.wait", "griddepcontrol.launch_dependents"):
+            if instruction not in body:
+                raise RuntimeError(f"{readable(mangled)}: no {instruction} in its PTX for sm_90a")
+    if "griddepcontrol" in ptx80:
+        raise RuntimeError("griddepcontrol in PTX for sm_80")
+
+
 def rows_of(log: str, ptx: str) -> list[str]:
     threads = threads_of(ptx)
     rows = []
@@ -165,7 +176,7 @@ def check_floors(rows: list[str]) -> None:
 
 def compare(rows: list[str], version: str) -> bool:
     stored = TABLE.read_text().splitlines()
-    by = re.search(r"nvcc ([\d.]+)", stored[1]).group(1)
+    by = re.search(r"nvcc (\d+(?:\.\d+)*)", stored[1]).group(1)
     expected = set(line for line in stored if line and not line.startswith("#"))
     differences = [f"- {row}" for row in sorted(expected - set(rows))]
     differences += [f"+ {row}" for row in sorted(set(rows) - expected)]
@@ -186,7 +197,9 @@ def run_cuda(nvcc: str, update: bool, plugin: pathlib.Path | None) -> bool:
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = [pool.submit(compile_cuda, nvcc, source, pathlib.Path(folder)) for source in [*RUNTIME, *SOURCES]]
         for job in jobs:
-            rows += rows_of(*job.result())
+            log, ptx80, ptx90 = job.result()
+            check_overlap(ptx80, ptx90)
+            rows += rows_of(log, ptx80)
         link(nvcc, pathlib.Path(folder), plugin or pathlib.Path(folder) / "libbaton_cuda.so")
     rows.sort()
     check_floors(rows)

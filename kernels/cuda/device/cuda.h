@@ -28,6 +28,22 @@ BATON_DEVICE Dim GridSize() { return {gridDim.x, gridDim.y, gridDim.z}; }
 BATON_DEVICE void SyncBlock() { __syncthreads(); }
 BATON_DEVICE void SyncWarp() { __syncwarp(); }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool kStartsEarly = true;
+#else
+inline constexpr bool kStartsEarly = false;
+#endif
+BATON_DEVICE void WaitForProducers() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+BATON_DEVICE void LetConsumersStart() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <typename T>
 BATON_DEVICE T ShuffleXor(T value, unsigned mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
@@ -99,6 +115,10 @@ BATON_DEVICE uint32_t BytePermute(uint32_t a, uint32_t b, uint32_t selectors) {
   return __byte_perm(a, b, selectors);
 }
 
+// Whether kernels may begin before those before them have ended: from sm_90 on.
+// Set when the device is opened.
+inline bool launches_overlap = false;
+
 // Errors are kept by the runtime: cudaGetLastError.
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), Dim grid, unsigned threads, size_t dynamic_shared,
@@ -108,8 +128,17 @@ void Launch(void (*kernel)(Parameters...), Dim grid, unsigned threads, size_t dy
                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(dynamic_shared));
   }
-  kernel<<<dim3(grid.x, grid.y, grid.z), threads, dynamic_shared,
-           static_cast<cudaStream_t>(stream)>>>(arguments...);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(grid.x, grid.y, grid.z);
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = dynamic_shared;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = launches_overlap ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 }  // namespace baton::gpu

@@ -11,6 +11,10 @@
 //
 //   unsigned ThreadIndex(); Dim BlockIndex(), GridSize();
 //   void SyncBlock(), SyncWarp();
+//   void WaitForProducers()                what kernels before it wrote is there. A
+//     kernel may begin before they end where kStartsEarly (sm_90 and later): every thread calls it,
+//     once, before its first read of what they wrote and its first write.
+//   void LetConsumersStart()               the kernel behind may begin from here on
 //   T ShuffleXor(T value, unsigned mask);  T Shuffle(T value, unsigned lane);
 //   T AtomicAdd(T* at, T value)            of shared memory; uint32_t, uint64_t
 //   void CopyAsync16(void* to, const void* from, bool valid)  else zeros;
@@ -90,6 +94,12 @@ BATON_DEVICE T Most(T a, T b) {
 // seven bits, and what to take away, both have a bf16 of one pattern.
 BATON_DEVICE uint32_t CodesToBf16(uint32_t codes) {
   return SubBf16(0x43004300u | (codes & 0x007f007fu), 0x43004300u | (codes & 0x00800080u));
+}
+
+// How a kernel begins that has nothing to do ahead of the kernels before it.
+BATON_DEVICE void StartAfterProducers() {
+  WaitForProducers();
+  LetConsumersStart();
 }
 
 // Sums over the threads of a warp in a fixed order; all get the result.

@@ -27,6 +27,9 @@ inline Dim BlockIndex() { return simt::BlockIndex(); }
 inline Dim GridSize() { return simt::GridSize(); }
 inline void SyncBlock() { simt::SyncBlock(); }
 inline void SyncWarp() { simt::SyncWarp(); }
+inline constexpr bool kStartsEarly = true;
+inline void WaitForProducers() { simt::WaitForProducers(); }
+inline void LetConsumersStart() {}
 
 template <typename T>
 struct ShuffleArgument {
@@ -166,7 +169,7 @@ template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), Dim grid, unsigned threads, size_t dynamic_shared,
             void* /*stream*/, Arguments... arguments) {
   simt::Start([=] {
-    simt::Launch(grid, {threads, 1, 1}, dynamic_shared, [=] { kernel(arguments...); });
+    simt::LaunchDependent(grid, {threads, 1, 1}, dynamic_shared, [=] { kernel(arguments...); });
   });
 }
 

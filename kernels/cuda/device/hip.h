@@ -34,6 +34,10 @@ BATON_DEVICE void SyncWarp() {
   __builtin_amdgcn_wave_barrier();
 }
 
+inline constexpr bool kStartsEarly = false;
+BATON_DEVICE void WaitForProducers() {}
+BATON_DEVICE void LetConsumersStart() {}
+
 template <typename T>
 BATON_DEVICE T Shuffle(T value, unsigned lane) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);

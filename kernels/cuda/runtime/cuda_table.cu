@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cuda/api/device_table.h"
+#include "kernels/cuda/device/device.h"
 
 namespace baton::gpu {
 namespace {
@@ -35,6 +36,7 @@ const char* Open(int index, DeviceFacts* facts) {
     return problem;
   }
   if (properties.major < 8) return "the device is older than compute capability 8.0";
+  launches_overlap = properties.major >= 9;
   std::snprintf(facts->name, sizeof(facts->name), "%s", properties.name);
   std::snprintf(facts->architecture, sizeof(facts->architecture), "sm_%d%d", properties.major,
                 properties.minor);

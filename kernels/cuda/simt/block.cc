@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/simt/copy.h"
 #include "kernels/cuda/simt/fiber.h"
+#include "kernels/cuda/simt/overlap.h"
 
 // This file itself is compiled without TSan (CMakeLists.txt).
 #ifdef BATON_TSAN
@@ -27,11 +28,16 @@ constexpr size_t kSharedAlignment = 128;
 struct PendingCopy {
   void* to;
   const void* from;
+  // What stood there at the start, of copies that do not wait for producers: they
+  // may be done at once.
+  bool early = false;
+  uint32_t words[4] = {};
 };
 
 struct Thread {
   std::unique_ptr<Fiber> fiber;
   bool done = false;
+  bool waited = false;  // for the kernels before
   const char* waits_for = nullptr;
   std::vector<PendingCopy> open;                 // not committed yet
   std::vector<std::vector<PendingCopy>> groups;  // committed, oldest first
@@ -49,6 +55,10 @@ struct Emulator {
   std::vector<Thread> threads{kMostThreads};
   Warp warps[kMostThreads / kWarp];
   unsigned count = 0, live = 0, current = 0, barrier_arrived = 0;
+  // Of a kernel that must wait for those before it: threads of the block that do,
+  // and whether what those wrote is hidden from it.
+  bool dependent = false, hidden = false;
+  unsigned producers_arrived = 0;
   Dim grid, block;
   size_t dynamic_shared = 0;
   char* shared = nullptr;  // allocated to the byte, so that ASan sees what runs over
@@ -143,6 +153,9 @@ void RunThread(void* argument) {
   (*e.kernel)();
   Release(&e.live);
   Thread& thread = e.threads[e.current];
+  if (e.dependent && !thread.waited) {
+    Fail(e, "a thread ends and has not waited for the kernels before");
+  }
   thread.done = true;
   --e.live;
   --e.warps[e.current / kWarp].threads;
@@ -156,14 +169,14 @@ void RunThread(void* argument) {
 
 void StartBlock(Emulator& e) {
   e.live = e.count;
-  e.barrier_arrived = 0;
+  e.barrier_arrived = e.producers_arrived = 0;
   e.ready_begin = e.ready_count = 0;
   if (e.shared != nullptr) std::memset(e.shared, 0xff, e.shared_bytes);
   for (unsigned i = 0; i < e.count; ++i) {
     Thread& thread = e.threads[i];
     if (thread.fiber == nullptr) thread.fiber = std::make_unique<Fiber>(Fiber::kStackBytes);
     thread.fiber->Start(RunThread, &e);
-    thread.done = false;
+    thread.done = thread.waited = false;
     thread.open.clear();
     thread.groups.clear();
     MakeReady(e, i);
@@ -175,6 +188,8 @@ void StartBlock(Emulator& e) {
 
 void RunBlock(Emulator& e) {
   StartBlock(e);
+  e.hidden = e.dependent && OverlapIsOn();
+  if (e.hidden) HideWritten();
   Release(&e.live);
   e.current = NextReady(e);
   Fiber::Switch(e.main, *e.threads[e.current].fiber);
@@ -204,12 +219,21 @@ void Launch(Dim grid, Dim threads, size_t dynamic_shared, const std::function<vo
   e.dynamic_shared = dynamic_shared;
   e.kernel = &kernel;
   if (e.count == 0 || e.count > kMostThreads) Fail(e, "a block of no or too many threads");
+  if (OverlapIsOn()) BeginWrites();
   for (e.block.z = 0; e.block.z < grid.z; ++e.block.z) {
     for (e.block.y = 0; e.block.y < grid.y; ++e.block.y) {
       for (e.block.x = 0; e.block.x < grid.x; ++e.block.x) RunBlock(e);
     }
   }
   FreeShared(e);
+  if (OverlapIsOn()) EndWrites();
+}
+
+void LaunchDependent(Dim grid, Dim threads, size_t dynamic_shared,
+                     const std::function<void()>& kernel) {
+  Self().dependent = true;
+  Launch(grid, threads, dynamic_shared, kernel);
+  Self().dependent = false;
 }
 
 void Start(std::function<void()> work) {
@@ -254,6 +278,25 @@ void SyncBlock() {
   Acquire(&e.barrier_arrived);
 }
 
+void WaitForProducers() {
+  Emulator& e = Self();
+  e.threads[e.current].waited = true;
+  if (!e.hidden) return;
+  Release(&e.producers_arrived);
+  if (++e.producers_arrived == e.count) {
+    Acquire(&e.producers_arrived);
+    e.hidden = false;
+    ShowWritten();
+    Release(&e.producers_arrived);
+    for (unsigned i = 0; i < e.count; ++i) {
+      if (i != e.current) MakeReady(e, i);
+    }
+  } else {
+    Wait(e, "the end of the kernels before");
+  }
+  Acquire(&e.producers_arrived);
+}
+
 void MeetWarp(const char* name, void* argument, void (*meet)(void* const* arguments)) {
   Emulator& e = Self();
   const unsigned first = e.current / kWarp * kWarp;
@@ -289,7 +332,10 @@ void CopyAsync16(void* to, const void* from) {
   Emulator& e = Self();
   static const uint64_t kNan[2] = {~uint64_t{0}, ~uint64_t{0}};
   Copy16(to, kNan);
-  e.threads[e.current].open.push_back({to, from});
+  PendingCopy copy{to, from};
+  copy.early = e.hidden;
+  if (copy.early) Copy16(copy.words, from);
+  e.threads[e.current].open.push_back(copy);
 }
 
 void CommitCopies() {
@@ -305,7 +351,7 @@ void WaitCopies(unsigned pending) {
   const size_t arrive = groups.size() > pending ? groups.size() - pending : 0;
   for (size_t i = 0; i < arrive; ++i) {
     for (const PendingCopy& copy : groups[i]) {
-      Copy16(copy.to, copy.from);
+      Copy16(copy.to, copy.early ? copy.words : copy.from);
     }
   }
   groups.erase(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(arrive));

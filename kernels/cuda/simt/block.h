@@ -35,6 +35,11 @@ void SetSchedule(Schedule schedule);  // of this OS thread's launches
 // Aborts with a sentence when threads deadlock or diverge where they must not.
 void Launch(Dim grid, Dim threads, size_t dynamic_shared, const std::function<void()>& kernel);
 
+// The same for a kernel that may begin before those before it have ended (overlap.h):
+// each of its threads must call WaitForProducers.
+void LaunchDependent(Dim grid, Dim threads, size_t dynamic_shared,
+                     const std::function<void()>& kernel);
+
 // Runs `work` now, or keeps it while this OS thread records: as streams of GPUs
 // can be captured.
 void Start(std::function<void()> work);
@@ -54,6 +59,8 @@ void* SharedMemory(size_t bytes);
 
 void SyncBlock();
 void SyncWarp();
+// All that kernels before this one wrote is there; of every thread, once.
+void WaitForProducers();
 
 // A meeting of all 32 threads of a warp: `meet(arguments)` runs once, with what
 // each lane brought. `name` must be the same for all of them.

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/api/device_table.h"
 #include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/simt/overlap.h"
 
 namespace baton::gpu {
 namespace {
@@ -20,6 +21,8 @@ const char* Open(int index, DeviceFacts* facts) {
   std::snprintf(facts->name, sizeof(facts->name), "emulated GPU");
   std::snprintf(facts->architecture, sizeof(facts->architecture), "simt");
   facts->total_bytes = facts->free_bytes = kBytes;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets any.
+  simt::SetOverlap(std::getenv("BATON_EMULATED_OVERLAP") != nullptr);
   return nullptr;
 }
 
@@ -29,14 +32,21 @@ void BindThread() {}
 void* Allocate(size_t bytes) {
   if (bytes > kBytes) return nullptr;
   void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (memory != nullptr) std::memset(memory, 0xff, bytes);
+  if (memory == nullptr) return nullptr;
+  std::memset(memory, 0xff, bytes);
+  if (simt::OverlapIsOn()) simt::AddMemory(memory, bytes);
   return memory;
+}
+void Release(void* memory) {
+  if (simt::OverlapIsOn()) simt::DropMemory(memory);
+  std::free(memory);
 }
 
 Stream MakeStream() { return nullptr; }
 void DropStream(Stream /*stream*/) {}
 
 void Copy(void* to, const void* from, size_t bytes, Stream /*stream*/) {
+  simt::EndOverlap();
   std::memcpy(to, from, bytes);
 }
 
@@ -59,7 +69,7 @@ const DeviceTable* Table() {
     filled.open = Open;
     filled.bind_thread = BindThread;
     filled.allocate = filled.allocate_host = Allocate;
-    filled.release = filled.release_host = std::free;
+    filled.release = filled.release_host = Release;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;
