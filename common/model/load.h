@@ -36,6 +36,9 @@ struct LoadOptions {
   // Most tokens of one sequence; 0: what the checkpoint says. More than that is
   // beyond what the model was trained for: for sequences with a window.
   uint32_t context_tokens = 0;
+  // Off: a GPU may compute prompts by its vendor's matrix library; a row's bits
+  // then depend on how many rows its step has. CPUs have no such kernels.
+  bool deterministic = true;
   // Heads that weigh old tokens less; part of numerics_id.
   std::vector<HeadDecay> head_decay;
   // Divides the CPUs with other workers, step by step; null: this process

@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
   load.isa = options.isa;
   load.max_step_tokens = StepTokens(options);
   load.head_decay = std::move(decay);
+  load.deterministic = options.deterministic;
   if (!device.cpu) return model::gpu::LoadGpuModel(*checkpoint, load, device);
   load.cores = ShareCores(options);
   load.cache.folder = model::PackedCacheFolder(options.packed_cache);

@@ -70,6 +70,9 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice("Model", "isa", &options->isa, model::IsaNames(), "Instruction set");
   line.Add("Model", "device", &options->device,
            "Where the model runs: cpu, or cuda:N with libbaton_cuda.so (docs/gpu.md)");
+  line.Add("Model", "deterministic", &options->deterministic,
+           "false: a GPU computes prompts by cuBLASLt, and tokens may depend on how a prompt "
+           "was cut; only with --device cuda");
   line.Add("Model", "head-decay", &options->head_decay,
            "LAYERS:HEADS=FACTOR, such as 2:0-3=0.9 or *:*=0: an experiment, in which these heads "
            "weigh tokens less by FACTOR for each 256 that they lie behind; may be repeated "
@@ -181,6 +184,10 @@ absl::Status Complete(Options* options) {
   }
   if (const auto decay = model::ParseHeadDecays(options->head_decay); !decay.ok()) {
     return FlagError("head-decay", std::string(decay.status().message()));
+  }
+  if (!options->deterministic && options->device == "cpu") {
+    return FlagError("deterministic",
+                     "false is for --device cuda; on the CPU all kernels are deterministic");
   }
   if (options->draft_tokens > speculation::kMostDraftTokens) {
     return FlagError("draft-tokens", absl::StrCat("must be at most ", speculation::kMostDraftTokens,

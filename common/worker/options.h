@@ -37,6 +37,7 @@ struct Options {
   std::string kv_dtype = "auto";
   std::string isa = "auto";
   std::string device = "cpu";
+  bool deterministic = true;
   std::vector<std::string> head_decay;  // model::ParseHeadDecays
   uint32_t threads = 0;                 // 0: what affinity and cgroup quota allow
   std::string share_cores = "auto";

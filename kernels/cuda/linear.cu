@@ -8,6 +8,8 @@
 // chunk have the same bits.
 #include "kernels/cuda/api/kernels.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/swiglu.h"
+#include "kernels/cuda/weight_records.h"
 
 namespace baton::gpu {
 namespace {
@@ -35,55 +37,6 @@ struct Shape {
     Stage stages[kStages];
   };
 };
-
-// The 16 x 32 weights of a group as two A operands, times their scales; low:
-// of row g, high: of row g + 8.
-struct Weights {
-  uint32_t a[2][4];
-  float scale_low, scale_high, minimum_low, minimum_high;
-};
-
-BATON_DEVICE void LoadPair(const unsigned char* at, float& low, float& high) {
-  const auto pair = LoadAs<uint32_t>(at + Lane() / 4 * 4);
-  low = HalfToFloat(static_cast<uint16_t>(pair));
-  high = HalfToFloat(static_cast<uint16_t>(pair >> 16));
-}
-
-template <WeightFormat kFormat>
-BATON_DEVICE void LoadWeights(const unsigned char* record, Weights& weights) {
-  if constexpr (kFormat == WeightFormat::kBf16) {
-    BATON_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const auto words = LoadAs<Words4>(record + half * 512 + Lane() * 16);
-      BATON_UNROLL
-      for (int i = 0; i < 4; ++i) weights.a[half][i] = words.word[i];
-    }
-  } else if constexpr (kFormat == WeightFormat::kInt8) {
-    const auto words = LoadAs<Words4>(record + Lane() * 16);
-    BATON_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      weights.a[i / 2][i % 2 * 2] = CodesToBf16(words.word[i]);
-      weights.a[i / 2][i % 2 * 2 + 1] = CodesToBf16(words.word[i] >> 8);
-    }
-    LoadPair(record + 512, weights.scale_low, weights.scale_high);
-  } else {
-    struct alignas(8) Words2 {
-      uint32_t word[2];
-    };
-    // 128 + nibble, less 128 or, for symmetric weights, 136.
-    constexpr uint32_t kZero = kFormat == WeightFormat::kInt4 ? 0x43084308u : 0x43004300u;
-    const auto words = LoadAs<Words2>(record + Lane() * 8);
-    BATON_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t nibbles = words.word[i / 4] >> (i % 4 * 4) & 0x000f000fu;
-      weights.a[i / 4][i % 4] = SubBf16(0x43004300u | nibbles, kZero);
-    }
-    LoadPair(record + 256, weights.scale_low, weights.scale_high);
-    if constexpr (kFormat == WeightFormat::kInt4Affine) {
-      LoadPair(record + 288, weights.minimum_low, weights.minimum_high);
-    }
-  }
-}
 
 template <typename S>
 BATON_DEVICE void LoadStageWeights(const LinearTask& task, typename S::Stage& stage,
@@ -156,11 +109,6 @@ BATON_DEVICE void MultiplyGroup(const typename S::Stage& stage, int group,
   }
 }
 
-BATON_DEVICE float SwiGlu(float gate, float up) {
-  constexpr float kLog2E = 1.44269504f;
-  return MulRn(DivRn(gate, AddRn(1.0f, Exp2(MulRn(-gate, kLog2E)))), up);
-}
-
 // A tile's outputs for two rows: sum as c of Mma.
 BATON_DEVICE void Store(const LinearTask& task, uint32_t tile, uint32_t first_row,
                         const float (&sum)[4]) {
@@ -171,7 +119,7 @@ BATON_DEVICE void Store(const LinearTask& task, uint32_t tile, uint32_t first_ro
     if (task.epilogue == Epilogue::kSwiGlu) {
       const uint32_t groups = GroupsOf(task.outputs / 2);
       static_cast<uint16_t*>(task.out)[ActivationIndex(row + i, tile * 8 + g, groups)] =
-          FloatToBf16(SwiGlu(sum[i], sum[2 + i]));
+          FloatToBf16(GatedUp(sum[i], sum[2 + i]));
       continue;
     }
     BATON_UNROLL

@@ -53,7 +53,9 @@ BATON_KERNEL(kThreads) NormKernel(NormTask task) {
       out.word[pair] =
           FloatsToBf16(Normed(x, task.weight, scale, at), Normed(x, task.weight, scale, at + 1));
     }
-    auto* to = static_cast<uint16_t*>(task.out) + ActivationIndex(row, first, groups);
+    const size_t at =
+        task.plain ? PlainIndex(row, first, task.hidden) : ActivationIndex(row, first, groups);
+    auto* to = static_cast<uint16_t*>(task.out) + at;
     *reinterpret_cast<Words4*>(to) = out;
   }
 }

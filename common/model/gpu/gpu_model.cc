@@ -18,10 +18,12 @@ size_t Floats(size_t count) { return count * sizeof(float); }
 }  // namespace
 
 GpuModel::GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig& config,
-                   Weights weights, ModelInfo info, kv::KvLayout layout, uint32_t max_step_tokens)
+                   Weights weights, std::unique_ptr<VendorProducts> vendor, ModelInfo info,
+                   kv::KvLayout layout, uint32_t max_step_tokens)
     : device_(std::move(device)),
       config_(config),
       weights_(std::move(weights)),
+      vendor_(std::move(vendor)),
       info_(std::move(info)),
       layout_(std::move(layout)),
       max_step_tokens_(max_step_tokens) {}
@@ -80,8 +82,8 @@ void GpuModel::RunStep(const StepPlan& plan, const Arrays& arrays) {
   for (uint32_t layer = 0; layer < config_.layers; ++layer) RunLayer(plan, arrays, rows, layer);
   if (const auto count = static_cast<uint32_t>(plan.logit_rows.size()); count > 0) {
     Norm(weights_.final_norm, arrays.logit_rows, count);
-    Multiply(weights_.head, dev::Epilogue::kStore, normed_, logits_.data(), config_.vocabulary,
-             count);
+    Multiply(weights_.head, dev::Epilogue::kStore, normed_.data(), logits_.data(),
+             config_.vocabulary, count);
   }
 }
 
@@ -136,7 +138,7 @@ absl::Status GpuModel::Prepare(const StepPlan& plan) {
   for (const auto& buffer : buffers) {
     BATON_RETURN_IF_ERROR(Grow(*buffer.first, buffer.second, purpose));
   }
-  return absl::OkStatus();
+  return ByVendor(plan) ? vendor_->Prepare(count) : absl::OkStatus();
 }
 
 // What varies in size among the steps of a graph comes last.
@@ -167,17 +169,18 @@ dev::KvPool GpuModel::PoolOf(uint32_t layer) const {
           layout_.head_dim};
 }
 
-void GpuModel::Norm(const Buffer& weight, const uint32_t* source, uint32_t rows) {
+void GpuModel::Norm(const Buffer& weight, const uint32_t* source, uint32_t rows, bool plain) {
   device_->table().rms_norm({x_.as<float>(), weight.as<float>(), source, normed_.data(), rows,
-                             config_.hidden, config_.norm_epsilon},
+                             config_.hidden, config_.norm_epsilon, plain},
                             device_->stream());
 }
 
-void GpuModel::Multiply(const Matrix& matrix, dev::Epilogue epilogue, const Buffer& in, void* out,
-                        uint32_t stride, uint32_t rows) {
+void GpuModel::Multiply(const Matrix& matrix, dev::Epilogue epilogue, const void* in, void* out,
+                        uint32_t stride, uint32_t rows, bool vendor) {
+  if (vendor) return vendor_->Multiply(matrix, epilogue, in, out, stride, rows);
   const float* bias = matrix.bias.bytes() > 0 ? matrix.bias.as<float>() : nullptr;
-  device_->table().linear({matrix.format, epilogue, matrix.data.data(), in.data(), bias, out,
-                           stride, rows, matrix.outputs, matrix.inputs},
+  device_->table().linear({matrix.format, epilogue, matrix.data.data(), in, bias, out, stride, rows,
+                           matrix.outputs, matrix.inputs},
                           device_->stream());
 }
 
@@ -185,9 +188,11 @@ void GpuModel::RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t row
   const Layer& weights = weights_.layers[layer];
   const uint32_t width = (config_.heads + 2 * config_.kv_heads) * config_.head_dim;
   const dev::KvPool pool = PoolOf(layer);
-  Norm(weights.attention_norm, nullptr, rows);
+  const bool vendor = ByVendor(plan);
+  Norm(weights.attention_norm, nullptr, rows, vendor);
   for (const Matrix& part : weights.qkv) {
-    Multiply(part, dev::Epilogue::kStore, normed_, qkv_.as<float>() + part.column, width, rows);
+    Multiply(part, dev::Epilogue::kStore, normed_.data(), qkv_.as<float>() + part.column, width,
+             rows, vendor);
   }
   dev::QkvTask qkv{};
   qkv.qkv = qkv_.as<float>();
@@ -205,10 +210,13 @@ void GpuModel::RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t row
   qkv.scale = static_cast<float>(std::numbers::log2e / std::sqrt(config_.head_dim));
   device_->table().rope_append(qkv, device_->stream());
   Attend(plan, arrays, rows, pool);
-  Multiply(weights.attention_out, dev::Epilogue::kAdd, context_, x_.data(), config_.hidden, rows);
-  Norm(weights.ffn_norm, nullptr, rows);
-  Multiply(weights.gate_up, dev::Epilogue::kSwiGlu, normed_, ffn_.data(), 0, rows);
-  Multiply(weights.down, dev::Epilogue::kAdd, ffn_, x_.data(), config_.hidden, rows);
+  const void* context = context_.data();
+  if (vendor) context = vendor_->Plain(context, rows, weights.attention_out.inputs);
+  Multiply(weights.attention_out, dev::Epilogue::kAdd, context, x_.data(), config_.hidden, rows,
+           vendor);
+  Norm(weights.ffn_norm, nullptr, rows, vendor);
+  Multiply(weights.gate_up, dev::Epilogue::kSwiGlu, normed_.data(), ffn_.data(), 0, rows, vendor);
+  Multiply(weights.down, dev::Epilogue::kAdd, ffn_.data(), x_.data(), config_.hidden, rows, vendor);
 }
 
 void GpuModel::Attend(const StepPlan& plan, const Arrays& arrays, uint32_t rows,

@@ -14,6 +14,7 @@
 #include "common/model/gpu/device.h"
 #include "common/model/gpu/step_plan.h"
 #include "common/model/gpu/step_upload.h"
+#include "common/model/gpu/vendor_products.h"
 #include "common/model/gpu/weights.h"
 #include "common/model/load.h"
 #include "common/model/model.h"
@@ -23,8 +24,10 @@ namespace baton::model::gpu {
 // As Transformer computes it; KV blocks live on the GPU (block_store.h).
 class GpuModel final : public Model {
  public:
+  // `vendor`: null, or what computes the products of steps of many rows.
   GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig& config, Weights weights,
-           ModelInfo info, kv::KvLayout layout, uint32_t max_step_tokens);
+           std::unique_ptr<VendorProducts> vendor, ModelInfo info, kv::KvLayout layout,
+           uint32_t max_step_tokens);
   ~GpuModel() override;
 
   const ModelInfo& info() const override { return info_; }
@@ -54,9 +57,13 @@ class GpuModel final : public Model {
   void DropGraphs();
   void RunLayer(const StepPlan& plan, const Arrays& arrays, uint32_t rows, uint32_t layer);
   void Attend(const StepPlan& plan, const Arrays& arrays, uint32_t rows, const dev::KvPool& pool);
-  void Norm(const Buffer& weight, const uint32_t* source, uint32_t rows);
-  void Multiply(const Matrix& matrix, dev::Epilogue epilogue, const Buffer& in, void* out,
-                uint32_t stride, uint32_t rows);
+  // Whether the vendor's library computes the step's products. Its rows are plain.
+  bool ByVendor(const StepPlan& plan) const {
+    return vendor_ != nullptr && !plan.graph && vendor_->Serves(plan.tokens.size());
+  }
+  void Norm(const Buffer& weight, const uint32_t* source, uint32_t rows, bool plain = false);
+  void Multiply(const Matrix& matrix, dev::Epilogue epilogue, const void* in, void* out,
+                uint32_t stride, uint32_t rows, bool vendor = false);
   dev::KvPool PoolOf(uint32_t layer) const;
   // Makes `buffer` hold at least `bytes`.
   absl::Status Grow(Buffer& buffer, size_t bytes, const std::string& purpose);
@@ -64,6 +71,7 @@ class GpuModel final : public Model {
   const std::unique_ptr<Device> device_;
   const checkpoint::ModelConfig config_;
   const Weights weights_;
+  const std::unique_ptr<VendorProducts> vendor_;
   const ModelInfo info_;
   const kv::KvLayout layout_;
   const uint32_t max_step_tokens_;

@@ -22,9 +22,10 @@ absl::StatusOr<kv::KvType> KvTypeOf(const LoadOptions& options) {
       "KV of type f32 is for the CPU alone; a GPU takes bf16 and int8");
 }
 
+// `library`: what computes the products of prompts; empty: our own kernels.
 kv::KvLayout LayoutOf(const checkpoint::Checkpoint& checkpoint,
                       const checkpoint::ModelWeights& weights, kv::KvType type,
-                      const Device& device) {
+                      const Device& device, const std::string& library) {
   const checkpoint::ModelConfig& config = checkpoint.config();
   kv::KvLayout layout;
   layout.layers = config.layers;
@@ -34,8 +35,9 @@ kv::KvLayout LayoutOf(const checkpoint::Checkpoint& checkpoint,
   layout.slice_layout = std::string(type == kv::KvType::kInt8 ? ::baton::kernels::kInt8SliceLayout
                                                               : ::baton::kernels::kBf16SliceLayout);
   layout.model_fingerprint = checkpoint.Fingerprint();
-  layout.compute_id = absl::StrCat(device.table().name, " ", device.facts().architecture,
-                                   "/1 linear=", FormatNames(weights));
+  layout.compute_id =
+      absl::StrCat(device.table().name, " ", device.facts().architecture,
+                   "/1 linear=", FormatNames(weights), library.empty() ? "" : " prompts=", library);
   layout.numerics_id = absl::StrCat(layout.compute_id, " kv=", std::string(KvTypeName(type)));
   return layout;
 }
@@ -61,12 +63,18 @@ absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint
   LogInfo("weights are on the GPU", {{"device", std::string(device->facts().name)},
                                      {"mib", weights.bytes >> 20},
                                      {"free_mib_before", device->facts().free_bytes >> 20}});
-  kv::KvLayout layout = LayoutOf(checkpoint, stored, type, *device);
+  std::unique_ptr<VendorProducts> vendor;
+  if (!options.deterministic) {
+    BATON_ASSIGN_OR_RETURN(vendor, VendorProducts::Open(*device, weights));
+  }
+  kv::KvLayout layout =
+      LayoutOf(checkpoint, stored, type, *device, vendor == nullptr ? "" : vendor->library());
   ModelInfo info = FactsOf(checkpoint, stored, config);
   info.weight_bytes = weights.bytes;
   info.compute = absl::StrCat(device->table().name, " ", device->facts().architecture);
-  return std::make_unique<GpuModel>(std::move(device), config, std::move(weights), std::move(info),
-                                    std::move(layout), options.max_step_tokens);
+  return std::make_unique<GpuModel>(std::move(device), config, std::move(weights),
+                                    std::move(vendor), std::move(info), std::move(layout),
+                                    options.max_step_tokens);
 }
 
 }  // namespace baton::model::gpu

@@ -7,12 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/api/gemm.h"
 #include "kernels/cuda/api/kernels.h"
 
 namespace baton::gpu {
 
 // Changes with any change of this table or of the tasks in kernels.h.
-inline constexpr uint32_t kTableVersion = 2;
+inline constexpr uint32_t kTableVersion = 3;
 inline constexpr char kTableSymbol[] = "baton_gpu_table";
 
 using Graph = void*;
@@ -49,6 +50,13 @@ struct DeviceTable {
   void (*replay)(Graph graph, Stream stream);
   void (*drop_graph)(Graph graph);
 
+  // The vendor's matrix library, for products of many rows: opens it; null, or why
+  // there is none (valid until the next call). Its name and version: until the
+  // process ends.
+  const char* (*open_gemm)(const char** name);
+  void (*gemm)(const GemmTask& task, Stream stream);  // after open_gemm
+  uint32_t gemm_rows;  // from how many on it is to be preferred to `linear`
+
   decltype(&Embed) embed;
   decltype(&RmsNorm) rms_norm;
   decltype(&Linear) linear;
@@ -58,6 +66,9 @@ struct DeviceTable {
   decltype(&CopyBlocks) copy_blocks;
   decltype(&ZeroBlocks) zero_blocks;
   decltype(&Sample) sample;
+  decltype(&UnpackWeights) unpack_weights;
+  decltype(&PlainRows) plain_rows;
+  decltype(&SwiGlu) swiglu;
 };
 
 using TableFunction = const DeviceTable*();
@@ -73,6 +84,9 @@ inline void FillKernels(DeviceTable& table) {
   table.copy_blocks = &CopyBlocks;
   table.zero_blocks = &ZeroBlocks;
   table.sample = &Sample;
+  table.unpack_weights = &UnpackWeights;
+  table.plain_rows = &PlainRows;
+  table.swiglu = &SwiGlu;
 }
 
 }  // namespace baton::gpu

@@ -73,6 +73,14 @@ BATON_ANYWHERE constexpr size_t ActivationIndex(uint32_t row, uint32_t input, ui
   const size_t record = size_t{row / kTileRows} * groups + input / kGroupInputs;
   return (record * 32 + place.lane) * 8 + place.slot;
 }
+// Plain rows, [row][inputs] bf16, for the vendor's matrix library: of a group the
+// inputs stand in the lanes' order, activations and weights alike, which a product
+// does not see.
+BATON_ANYWHERE constexpr size_t PlainIndex(uint32_t row, uint32_t input, uint32_t inputs) {
+  const Place place = PlaceOf(row, input % kGroupInputs);
+  return size_t{row} * inputs + input / kGroupInputs * kGroupInputs + place.lane % 4 * 8 +
+         place.slot;
+}
 constexpr size_t ActivationBytes(uint32_t rows, uint32_t inputs) {
   return size_t{RowTilesOf(rows)} * GroupsOf(inputs) * 512;
 }

@@ -39,6 +39,7 @@ struct NormTask {
   void* out;               // activations (fragments.h)
   uint32_t rows, hidden;   // hidden a multiple of 32
   float epsilon;
+  bool plain = false;  // out: plain rows instead (fragments.h)
 };
 void RmsNorm(const NormTask& task, Stream stream);
 
@@ -63,6 +64,32 @@ struct LinearTask {
   uint32_t row_count, outputs, inputs;
 };
 void Linear(const LinearTask& task, Stream stream);
+
+// Packed weights as plain rows (fragments.h): what is more than bf16 can hold is
+// rounded.
+struct UnpackTask {
+  WeightFormat format;
+  const void* weights;  // records
+  void* out;            // [outputs, inputs]
+  uint32_t outputs, inputs;
+};
+void UnpackWeights(const UnpackTask& task, Stream stream);
+
+// Activations as plain rows.
+struct PlainRowsTask {
+  const void* from;  // activations
+  void* out;         // [rows, inputs]
+  uint32_t rows, inputs;
+};
+void PlainRows(const PlainRowsTask& task, Stream stream);
+
+// As the epilogue of that name, of a product that stands in float32.
+struct SwiGluTask {
+  const float* from;      // [rows, 2 x inputs]: 8 gates, their 8 ups, ...
+  void* out;              // plain rows [rows, inputs]
+  uint32_t rows, inputs;  // inputs a multiple of 32
+};
+void SwiGlu(const SwiGluTask& task, Stream stream);
 
 enum class KvElement : uint8_t { kBf16, kInt8 };
 

@@ -4,9 +4,13 @@
 
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "kernels/cuda/api/device_table.h"
 #include "kernels/cuda/device/device.h"
+#include "kernels/cuda/gemm/cublaslt_gemm.h"
 
 namespace baton::gpu {
 namespace {
@@ -79,12 +83,33 @@ void CopyOut(void* host, const void* device, size_t bytes, Stream stream) {
                        static_cast<cudaStream_t>(stream)));
 }
 
+// What a product was refused with, until Finish has told it.
+std::string gemm_problem;
+std::unique_ptr<CublasLtGemm> gemm;
+
+// Below, a product is bound by the bytes of its weights, and the library would
+// have to read them twice (docs/gpu.md).
+constexpr uint32_t kGemmRows = 129;
+
+const char* OpenGemm(const char** name) {
+  static std::string problem;
+  static void* const workspace = Allocate(CublasLtGemm::kWorkspaceBytes);
+  if (workspace == nullptr) return "there is no GPU memory for its workspace";
+  if (gemm == nullptr) gemm = CublasLtGemm::Open(workspace, &problem);
+  if (gemm == nullptr) return problem.c_str();
+  *name = gemm->name().c_str();
+  return nullptr;
+}
+
+void Gemm(const GemmTask& task, Stream stream) { gemm->Run(task, stream, &gemm_problem); }
+
 const char* Finish(Stream stream) {
+  static std::string told;
   Note(cudaGetLastError());  // of kernels that could not be started
   Note(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
-  const cudaError_t error = first_error;
-  first_error = cudaSuccess;
-  return Text(error);
+  const cudaError_t error = std::exchange(first_error, cudaSuccess);
+  told = std::exchange(gemm_problem, {});
+  return error != cudaSuccess || told.empty() ? Text(error) : told.c_str();
 }
 
 void BeginCapture(Stream stream) {
@@ -128,6 +153,9 @@ const DeviceTable* Table() {
     filled.end_capture = EndCapture;
     filled.replay = Replay;
     filled.drop_graph = DropGraph;
+    filled.open_gemm = OpenGemm;
+    filled.gemm = Gemm;
+    filled.gemm_rows = kGemmRows;
     FillKernels(filled);
     return filled;
   }();

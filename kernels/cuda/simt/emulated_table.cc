@@ -5,9 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/api/device_table.h"
+#include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/overlap.h"
 
@@ -50,7 +54,31 @@ void Copy(void* to, const void* from, size_t bytes, Stream /*stream*/) {
   std::memcpy(to, from, bytes);
 }
 
-const char* Finish(Stream /*stream*/) { return nullptr; }
+// What a product was refused with, until Finish has told it.
+std::string gemm_problem;
+std::unique_ptr<CublasLtGemm> gemm;
+
+// From fewer rows on than it would pay on a GPU, so that tests come through it.
+constexpr uint32_t kGemmRows = 9;
+
+const char* OpenGemm(const char** name) {
+  static std::string problem;
+  static const std::unique_ptr<std::byte[]> workspace(new std::byte[CublasLtGemm::kWorkspaceBytes]);
+  if (gemm == nullptr) gemm = CublasLtGemm::Open(workspace.get(), &problem);
+  if (gemm == nullptr) return problem.c_str();
+  *name = gemm->name().c_str();
+  return nullptr;
+}
+
+void Gemm(const GemmTask& task, Stream stream) {
+  simt::Start([task, stream] { gemm->Run(task, stream, &gemm_problem); });
+}
+
+const char* Finish(Stream /*stream*/) {
+  static std::string told;
+  told = std::exchange(gemm_problem, {});
+  return told.empty() ? nullptr : told.c_str();
+}
 
 using Recorded = std::vector<std::function<void()>>;
 
@@ -78,6 +106,9 @@ const DeviceTable* Table() {
     filled.end_capture = EndCapture;
     filled.replay = Replay;
     filled.drop_graph = DropGraph;
+    filled.open_gemm = OpenGemm;
+    filled.gemm = Gemm;
+    filled.gemm_rows = kGemmRows;
     FillKernels(filled);
     return filled;
   }();

@@ -38,6 +38,7 @@ TEST(CompleteOptions, RefusalNamesTheFlag) {
          o.kv_memory = "1GiB";
        }},
       {"--transport", [](Options& o) { o.transports = {"pigeon"}; }},
+      {"--deterministic", [](Options& o) { o.deterministic = false; }},
       {"--worker-id", [](Options& o) { o.worker_id = std::string(129, 'x'); }},
       {"--tenant-weight", [](Options& o) { o.tenant_weights = {"gold=0"}; }},
       {"--aging", [](Options& o) { o.policy.aging = absl::ZeroDuration(); }},

@@ -107,7 +107,7 @@ struct Layer {
     const auto gate_up = Weights(2 * kFfn, kHidden, 6), down = Weights(kHidden, kFfn, 7);
     constexpr uint32_t kSlice = kBlockTokens * kDim * 2;
     Shown<float> x(kRows * kHidden), qkv(kRows * kQkv), partial(64), sums(64);
-    Shown<uint16_t> normed(8 * kHidden), context(8 * 32), ffn(8 * kFfn);
+    Shown<uint16_t> normed(8 * kHidden), context(8 * 32), ffn(8 * kFfn), plain(kRows * 32);
     Shown<uint16_t> q(kRows * kHeads * kDim), pool_memory(kSlice), copy(kSlice), rows(16 * 64);
     const KvPool pool{KvElement::kBf16, pool_memory.data(), 2 * kSlice, 0, kKv, kSlice, kDim};
     const auto attend = [&] {
@@ -142,10 +142,15 @@ struct Layer {
     DecodeAttention({pool, q.data(), row.data(), last.data(), blocks.data(), partial.data(),
                      sums.data(), context.data(), 1, kRows, kHeads, 1, 1},
                     nullptr);
+    PlainRows({context.data(), plain.data(), kRows, 32}, nullptr);
     CopyBlocks({pool_memory.data(), copy.data(), nullptr, nullptr, 0, 0, 0, 0, 2 * kSlice, 1},
                nullptr);
     CopyBlocks({copy.data(), rows.data(), nullptr, nullptr, 0, 0, 0, 0, 16 * 64 * 2, 1}, nullptr);
     ZeroBlocks({copy.data(), blocks.data(), 0, 32, 1}, nullptr);
+    Shown<uint16_t> gated(kRows * kFfn), unpacked(16 * 32);
+    SwiGlu({x.data(), gated.data(), kRows, kFfn}, nullptr);
+    // Records of bf16, that another kernel has just written.
+    UnpackWeights({WeightFormat::kBf16, rows.data(), unpacked.data(), 16, 32}, nullptr);
     Shown<float> weights(kHidden);
     Shown<uint32_t> token(1);
     std::vector<SampleRow> sample(1);
@@ -164,8 +169,8 @@ struct Layer {
         left.push_back(static_cast<uint32_t>(std::bit_cast<WordOf<sizeof(value)>>(value)));
       }
     };
-    keep(x), keep(qkv), keep(q), keep(context), keep(ffn), keep(pool_memory);
-    keep(copy), keep(rows), keep(token);
+    keep(x), keep(qkv), keep(q), keep(context), keep(ffn), keep(plain), keep(pool_memory);
+    keep(copy), keep(rows), keep(gated), keep(unpacked), keep(token);
     return left;
   }
 
