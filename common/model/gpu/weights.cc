@@ -2,7 +2,8 @@
 #include "common/model/gpu/weights.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "common/base/half_float.h"
 #include "common/base/status_macros.h"
 #include "common/model/convert_rows.h"
+#include "common/model/gpu/upload_ring.h"
 #include "common/model/packed_matrix.h"
 #include "common/model/rope_table.h"
 #include "kernels/cuda/api/pack.h"
@@ -55,21 +57,53 @@ std::span<const std::byte> BytesOf(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
+// Pinned memory in all: slots of so much, or of a tile's rows where those take more.
+constexpr size_t kSlotBytes = size_t{16} << 20;
+
+// As its type for the device stores it (StoredAs).
+void WriteRow(const Row& row, std::byte* out) {
+  const LinearView& view = *row.view;
+  const uint64_t index = view.row_begin + row.index, inputs = view.tensor->shape[1];
+  const TensorType packed = PackedType(view);
+  if (packed != view.tensor->type) return ConvertRows(view, index, 1, out);
+  const size_t row_bytes = RowBytes(packed, inputs);
+  const std::byte* stored = &view.tensor->data[index * row_bytes];
+  if (dev::StoredTypeOf(ToWeightType(packed)).has_value()) {
+    std::memcpy(out, stored, row_bytes);
+    return;
+  }
+  const std::vector<float> values = Values(*view.tensor, index * inputs, inputs);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t bits = FloatToBf16(values[i]);
+    std::memcpy(out + i * sizeof(bits), &bits, sizeof(bits));
+  }
+}
+
+// What rows are sent as: their packed type, or bf16 where the device does not know
+// that.
+dev::StoredType StoredAs(const LinearView& view) {
+  return dev::StoredTypeOf(TypeOf(view)).value_or(dev::StoredType::kBf16);
+}
+size_t StoredBytes(const LinearView& view) {
+  const bool known = dev::StoredTypeOf(TypeOf(view)).has_value();
+  return RowBytes(known ? PackedType(view) : TensorType::kBf16, view.tensor->shape[1]);
+}
+
 class Loader final {
  public:
-  Loader(const Device& device, const checkpoint::Checkpoint& checkpoint)
-      : device_(device), checkpoint_(checkpoint) {}
+  Loader(const Device& device, const checkpoint::Checkpoint& checkpoint, UploadRing& ring)
+      : device_(device), checkpoint_(checkpoint), ring_(ring) {}
 
   absl::StatusOr<Matrix> Load(const std::vector<Row>& rows, const std::string& name) {
     Matrix matrix;
     const TensorView& tensor = *rows.front().view->tensor;
     matrix.inputs = static_cast<uint32_t>(tensor.shape[1]);
     matrix.outputs = static_cast<uint32_t>(rows.size());
-    const WeightType type = TypeOf(*rows.front().view);
-    matrix.format = dev::FormatOf(type);
-    std::vector<std::byte> packed(dev::WeightBytes(matrix.format, matrix.outputs, matrix.inputs));
-    Pack(rows, type, matrix, packed);
-    BATON_ASSIGN_OR_RETURN(matrix.data, Keep(packed, name));
+    matrix.format = dev::FormatOf(TypeOf(*rows.front().view));
+    const size_t bytes = dev::WeightBytes(matrix.format, matrix.outputs, matrix.inputs);
+    BATON_ASSIGN_OR_RETURN(matrix.data, device_.Allocate(bytes, name));
+    bytes_ += bytes;
+    BATON_RETURN_IF_ERROR(Send(rows, matrix));
     if (const std::vector<float> bias = BiasOf(rows); !bias.empty()) {
       BATON_ASSIGN_OR_RETURN(matrix.bias, Keep(BytesOf(bias), absl::StrCat(name, " bias")));
     }
@@ -81,7 +115,9 @@ class Loader final {
 
   absl::StatusOr<Buffer> Keep(std::span<const std::byte> bytes, const std::string& name) {
     bytes_ += bytes.size();
-    return device_.Upload(bytes, name);
+    BATON_ASSIGN_OR_RETURN(Buffer buffer, device_.Allocate(bytes.size(), name));
+    BATON_RETURN_IF_ERROR(ring_.Copy(buffer.data(), bytes));
+    return buffer;
   }
 
   absl::StatusOr<Buffer> LoadVector(const TensorView& tensor) {
@@ -97,44 +133,42 @@ class Loader final {
         tensor.type == TensorType::kBf16) {
       return Keep(tensor.data, tensor.name);
     }
-    const uint64_t hidden = tensor.shape[1];
-    std::vector<uint16_t> halves(tensor.shape[0] * hidden);
-    for (uint64_t row = 0; row < tensor.shape[0]; ++row) {
-      const std::vector<float> values = Values(tensor, row * hidden, hidden);
-      std::transform(values.begin(), values.end(),
-                     halves.begin() + static_cast<std::ptrdiff_t>(row * hidden), FloatToHalf);
+    const uint64_t hidden = tensor.shape[1], row_bytes = hidden * sizeof(uint16_t);
+    BATON_ASSIGN_OR_RETURN(Buffer table,
+                           device_.Allocate(tensor.shape[0] * row_bytes, tensor.name));
+    bytes_ += table.bytes();
+    std::vector<uint16_t> halves(hidden * std::max<uint64_t>(1, ring_.slot_bytes() / row_bytes));
+    for (uint64_t row = 0; row < tensor.shape[0]; row += halves.size() / hidden) {
+      const uint64_t rows = std::min<uint64_t>(halves.size() / hidden, tensor.shape[0] - row);
+      const std::vector<float> values = Values(tensor, row * hidden, rows * hidden);
+      std::transform(values.begin(), values.end(), halves.begin(), FloatToHalf);
+      BATON_RETURN_IF_ERROR(ring_.Copy(table.data() + row * row_bytes,
+                                       std::as_bytes(std::span(halves)).first(rows * row_bytes)));
     }
-    return Keep(std::as_bytes(std::span(halves)), tensor.name);
+    return table;
   }
 
   uint64_t bytes() const { return bytes_; }
 
  private:
-  static void Pack(const std::vector<Row>& rows, WeightType type, const Matrix& matrix,
-                   std::vector<std::byte>& packed) {
+  // As many tiles at a time as a slot holds; the device packs them.
+  absl::Status Send(const std::vector<Row>& rows, const Matrix& matrix) {
+    const LinearView& view = *rows.front().view;
+    const size_t row_bytes = StoredBytes(view);
     const size_t tile_bytes =
         size_t{dev::GroupsOf(matrix.inputs)} * dev::RecordBytes(matrix.format);
-    for (uint32_t tile = 0; tile * dev::kTileOutputs < rows.size(); ++tile) {
-      std::array<dev::StoredRow, dev::kTileOutputs> stored{};
-      std::array<std::vector<std::byte>, dev::kTileOutputs> converted;
-      for (uint32_t i = 0; i < dev::kTileOutputs; ++i) {
-        const size_t row = size_t{tile} * dev::kTileOutputs + i;
-        if (row < rows.size()) stored[i] = StoredRow(rows[row], converted[i]);
-      }
-      dev::PackTile(type, stored, matrix.inputs,
-                    std::span(packed).subspan(tile * tile_bytes, tile_bytes));
+    const size_t at_once = ring_.slot_bytes() / row_bytes / dev::kTileOutputs * dev::kTileOutputs;
+    for (size_t first = 0; first < rows.size(); first += at_once) {
+      const size_t count = std::min(at_once, rows.size() - first);
+      BATON_ASSIGN_OR_RETURN(const std::span<std::byte> host, ring_.Next());
+      for (size_t i = 0; i < count; ++i) WriteRow(rows[first + i], &host[i * row_bytes]);
+      const std::byte* sent = ring_.Send(count * row_bytes);
+      device_.table().pack_weights({StoredAs(view), sent, row_bytes,
+                                    matrix.data.data() + first / dev::kTileOutputs * tile_bytes,
+                                    static_cast<uint32_t>(count), matrix.inputs},
+                                   ring_.stream());
     }
-  }
-
-  // As its packed type stores it; in `converted` where the tensor has another.
-  static dev::StoredRow StoredRow(const Row& row, std::vector<std::byte>& converted) {
-    const LinearView& view = *row.view;
-    const size_t row_bytes = RowBytes(PackedType(view), view.tensor->shape[1]);
-    const uint64_t index = view.row_begin + row.index;
-    if (PackedType(view) == view.tensor->type) return &view.tensor->data[index * row_bytes];
-    converted.resize(row_bytes);
-    ConvertRows(view, index, 1, converted.data());
-    return converted.data();
+    return absl::OkStatus();
   }
 
   static std::vector<float> BiasOf(const std::vector<Row>& rows) {
@@ -151,8 +185,21 @@ class Loader final {
 
   const Device& device_;
   const checkpoint::Checkpoint& checkpoint_;
+  UploadRing& ring_;
   uint64_t bytes_ = 0;
 };
+
+// A slot holds a tile of any matrix.
+size_t SlotBytes(const checkpoint::ModelWeights& stored) {
+  size_t most = StoredBytes(stored.head);
+  for (const checkpoint::LayerWeights& layer : stored.layers) {
+    for (const LinearView* view : {&layer.q, &layer.k, &layer.v, &layer.attention_out, &layer.gate,
+                                   &layer.up, &layer.down}) {
+      most = std::max(most, StoredBytes(*view));
+    }
+  }
+  return std::max(kSlotBytes, most * dev::kTileOutputs);
+}
 
 absl::Status LoadQkv(const checkpoint::LayerWeights& stored, Loader& loader, Layer& layer) {
   if (TypeOf(stored.q) == TypeOf(stored.k) && TypeOf(stored.q) == TypeOf(stored.v)) {
@@ -227,7 +274,9 @@ absl::StatusOr<Weights> LoadWeights(const checkpoint::Checkpoint& checkpoint,
                                     const checkpoint::ModelWeights& stored,
                                     const checkpoint::ModelConfig& config, const Device& device) {
   BATON_RETURN_IF_ERROR(CheckSizes(config));
-  Loader loader(device, checkpoint);
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<UploadRing> ring,
+                         UploadRing::Create(device, SlotBytes(stored)));
+  Loader loader(device, checkpoint, *ring);
   Weights weights;
   BATON_ASSIGN_OR_RETURN(weights.embedding,
                          loader.LoadTable(*stored.embedding, &weights.table_type));
@@ -241,6 +290,7 @@ absl::StatusOr<Weights> LoadWeights(const checkpoint::Checkpoint& checkpoint,
   weights.sines_at = angles.size() / 2;
   BATON_ASSIGN_OR_RETURN(weights.angles, loader.Keep(BytesOf(angles), "rotary angles"));
   weights.bytes = loader.bytes();
+  BATON_RETURN_IF_ERROR(ring->Finish());
   return weights;
 }
 

@@ -37,8 +37,9 @@ struct Weights {
   uint64_t bytes = 0;     // of all
 };
 
-// Packs and uploads everything. INVALID_ARGUMENT names a size that the kernels
-// do not take; RESOURCE_EXHAUSTED with the arithmetic when it does not fit.
+// Sends everything as stored through a ring of pinned memory (48 MiB, or 48 rows of
+// the widest matrix where those take more) and packs it on the device. INVALID_ARGUMENT names a
+// size that the kernels do not take; RESOURCE_EXHAUSTED with the arithmetic when it does not fit.
 absl::StatusOr<Weights> LoadWeights(const checkpoint::Checkpoint& checkpoint,
                                     const checkpoint::ModelWeights& stored,
                                     const checkpoint::ModelConfig& config, const Device& device);

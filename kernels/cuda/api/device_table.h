@@ -66,6 +66,7 @@ struct DeviceTable {
   decltype(&CopyBlocks) copy_blocks;
   decltype(&ZeroBlocks) zero_blocks;
   decltype(&Sample) sample;
+  decltype(&PackWeights) pack_weights;
   decltype(&UnpackWeights) unpack_weights;
   decltype(&PlainRows) plain_rows;
   decltype(&SwiGlu) swiglu;
@@ -84,6 +85,7 @@ inline void FillKernels(DeviceTable& table) {
   table.copy_blocks = &CopyBlocks;
   table.zero_blocks = &ZeroBlocks;
   table.sample = &Sample;
+  table.pack_weights = &PackWeights;
   table.unpack_weights = &UnpackWeights;
   table.plain_rows = &PlainRows;
   table.swiglu = &SwiGlu;

@@ -65,6 +65,27 @@ struct LinearTask {
 };
 void Linear(const LinearTask& task, Stream stream);
 
+// What rows of weights are stored as, of which the device packs records; blocks are
+// those of GGUF.
+enum class StoredType : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4_1, kQ4K };
+BATON_ANYWHERE constexpr WeightFormat FormatOf(StoredType type) {
+  return type == StoredType::kQ8_0                               ? WeightFormat::kInt8
+         : type == StoredType::kQ4_0                             ? WeightFormat::kInt4
+         : type == StoredType::kQ4_1 || type == StoredType::kQ4K ? WeightFormat::kInt4Affine
+                                                                 : WeightFormat::kBf16;
+}
+
+// Rows as stored into records (fragments.h), as PackTile of pack.h makes them; rows
+// behind the last of its tile are zeros.
+struct PackTask {
+  StoredType type;
+  const void* rows;  // [row_count], row_bytes each: aligned as the type's numbers
+  uint64_t row_bytes;
+  void* out;  // records of TilesOf(row_count) tiles
+  uint32_t row_count, inputs;
+};
+void PackWeights(const PackTask& task, Stream stream);
+
 // Packed weights as plain rows (fragments.h): what is more than bf16 can hold is
 // rounded.
 struct UnpackTask {

@@ -83,6 +83,27 @@ WeightFormat FormatOf(WeightType type) {
   }
 }
 
+std::optional<StoredType> StoredTypeOf(WeightType type) {
+  switch (type) {
+    case WeightType::kF32:
+      return StoredType::kF32;
+    case WeightType::kF16:
+      return StoredType::kF16;
+    case WeightType::kBf16:
+      return StoredType::kBf16;
+    case WeightType::kQ8_0:
+      return StoredType::kQ8_0;
+    case WeightType::kQ4_0:
+      return StoredType::kQ4_0;
+    case WeightType::kQ4_1:
+      return StoredType::kQ4_1;
+    case WeightType::kQ4K:
+      return StoredType::kQ4K;
+    default:
+      return std::nullopt;
+  }
+}
+
 void PackTile(WeightType type, std::span<const StoredRow, kTileOutputs> rows, uint32_t inputs,
               std::span<std::byte> out) {
   const WeightFormat format = FormatOf(type);

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kernels/api/linear.h"
 #include "kernels/cuda/api/fragments.h"
+#include "kernels/cuda/api/kernels.h"
 
 namespace baton::gpu {
 
@@ -14,6 +16,10 @@ namespace baton::gpu {
 // with one scale per 32 values keep their codes, everything else becomes bf16.
 // Q4_K's scales and minima are rounded to float16.
 WeightFormat FormatOf(kernels::WeightType type);
+
+// What the device packs from; none: rows of that type become bf16 on the host
+// first.
+std::optional<StoredType> StoredTypeOf(kernels::WeightType type);
 
 // One row as stored, or null: zeros.
 using StoredRow = const std::byte*;

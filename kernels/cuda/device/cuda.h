@@ -100,6 +100,11 @@ BATON_DEVICE float HalfToFloat(uint16_t bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(bits));
   return result;
 }
+BATON_DEVICE uint16_t FloatToHalf(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
 BATON_DEVICE uint32_t FloatsToBf16(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

@@ -26,7 +26,8 @@
 //     (g + 8, 2t), (g + 8, 2t + 1)
 //   float Exp2(float), Rsqrt(float)        to a few ulp, not the same everywhere
 //   Fma, MulRn, AddRn, SubRn, DivRn        of float or double: IEEE, never fused
-//   float HalfToFloat(uint16_t); uint32_t FloatsToBf16(float low, float high)
+//   float HalfToFloat(uint16_t); uint16_t FloatToHalf(float)  to nearest even
+//   uint32_t FloatsToBf16(float low, float high)
 //   uint32_t SubBf16(uint32_t, uint32_t)   of pairs, exact where representable
 //   uint32_t BytePermute(uint32_t a, uint32_t b, uint32_t selectors)
 //   Launch(kernel, grid, threads, dynamic_shared, stream, arguments...)

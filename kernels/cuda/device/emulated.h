@@ -142,6 +142,19 @@ inline float HalfToFloat(uint16_t bits) {
   const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
+inline uint16_t FloatToHalf(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+  const float size = std::fabs(value);
+  if (std::isnan(value)) return sign | 0x7e00;
+  if (size >= 65520.0f) return sign | 0x7c00;
+  // Below the normal numbers all steps are 2^-24; adding rounds to them.
+  if (size < 0x1p-14f) {
+    return static_cast<uint16_t>(sign | static_cast<uint16_t>(size * 0x1p24f + 0x1p23f - 0x1p23f));
+  }
+  const uint32_t rounded = (bits & 0x7fffffff) + 0xfff + (bits >> 13 & 1);
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
 inline uint32_t RoundToBf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;  // as cvt.rn gives it

@@ -91,6 +91,9 @@ BATON_DEVICE float BitsAsFloat(uint32_t bits) { return __builtin_bit_cast(float,
 BATON_DEVICE float HalfToFloat(uint16_t bits) {
   return static_cast<float>(__builtin_bit_cast(_Float16, bits));
 }
+BATON_DEVICE uint16_t FloatToHalf(float value) {
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
+}
 BATON_DEVICE uint32_t RoundToBf16(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
