@@ -40,7 +40,8 @@ void Set(const std::vector<std::string>& flags, std::vector<std::string>& argume
 }  // namespace
 
 std::string Binary(const std::string& name) {
-  return std::string(BATON_BINARY_DIR) + "/bin/" + name;
+  const char* const moved = getenv("BATON_BIN");
+  return (moved == nullptr ? std::string(BATON_BINARY_DIR) + "/bin" : moved) + "/" + name;
 }
 
 bool Eventually(const std::function<bool()>& condition, std::chrono::milliseconds timeout) {

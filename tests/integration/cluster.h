@@ -13,7 +13,7 @@
 
 namespace baton::testing {
 
-// The binary of that name in the build's bin folder.
+// The binary of that name in the build's bin folder, or in $BATON_BIN.
 std::string Binary(const std::string& name);
 
 // Those that the workers were built with.

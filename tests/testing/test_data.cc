@@ -26,7 +26,8 @@ std::string CachedModel(const char* file) {
 }  // namespace
 
 std::string TestData(const std::string& relative) {
-  return std::string(BATON_SOURCE_DIR) + "/tests/data/" + relative;
+  const std::string moved = Env("BATON_TEST_DATA");
+  return (moved.empty() ? std::string(BATON_SOURCE_DIR) + "/tests/data" : moved) + "/" + relative;
 }
 
 std::string SharedData(const std::string& relative) {

@@ -9,7 +9,8 @@
 
 namespace baton::testing {
 
-// A file of tests/data; always there.
+// A file of tests/data, or of $BATON_TEST_DATA where tests run without their
+// sources; always there.
 std::string TestData(const std::string& relative);
 
 // A file of the data that is not shipped (real tokenizers, goldens of others):

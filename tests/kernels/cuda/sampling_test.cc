@@ -146,9 +146,9 @@ TEST(GpuSampling, WeightsAreThoseOfTheCpu) {
     params.temperature = temperature;
     batch.Add(params, {}, 3000);
     std::vector<float> weights(logits.size());
-    uint32_t token = 0;
-    Sample({batch.rows.data(), nullptr, nullptr, nullptr, logits.data(), weights.data(), &token, 1,
-            3000},
+    std::vector<uint32_t> token(1);
+    Sample({batch.rows.data(), nullptr, nullptr, nullptr, logits.data(), weights.data(),
+            token.data(), 1, 3000},
            nullptr);
     for (size_t i = 0; i < logits.size(); ++i) {
       ASSERT_EQ(weights[i], sampling::ExactWeight(logits[i], 0, 1 / temperature)) << logits[i];
