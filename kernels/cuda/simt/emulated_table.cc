@@ -42,7 +42,7 @@ void* Allocate(size_t bytes) {
   return memory;
 }
 void Release(void* memory) {
-  if (simt::OverlapIsOn()) simt::DropMemory(memory);
+  simt::DropMemory(memory);
   std::free(memory);
 }
 

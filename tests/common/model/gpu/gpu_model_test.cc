@@ -18,6 +18,7 @@
 #include "tests/common/model/gpu/random_llama.h"
 #include "tests/common/model/kv_continuation.h"
 #include "tests/common/model/model_runner.h"
+#include "tests/testing/environment.h"
 #include "tests/testing/test_data.h"
 
 namespace baton::model::gpu {
@@ -252,6 +253,24 @@ TEST_P(GpuModelTest, BlocksComeBackFromSwapAndFile) {
   ASSERT_TRUE((*file)->Load({1, 2}, head.first(kv::kBlockTokens), arena, moved.blocks[0]));
   moved.length = 100;
   EXPECT_TRUE(runner->Feed(moved, rest, 1024, LogitRows::kAll) == expected);
+}
+
+// As on sm_90, at worst: a kernel begins when nothing of what the one before it
+// writes is there (kernels/cuda/simt/overlap.h).
+TEST_P(GpuModelTest, BitsAreTheSameWhenKernelsBeginEarly) {
+  if (baton::testing::TestDevice() != "emulated") GTEST_SKIP() << "is the emulator's mode";
+  const auto logits = [&] {
+    const auto runner = Runner("embedded", Fast(GetParam()));
+    const auto tokens = RandomTokens(50, runner->vocabulary(), 12);
+    TestSequence sequence = runner->NewSequence(50);
+    auto all = runner->Feed(sequence, std::span(tokens).first(47), 40, LogitRows::kAll);
+    const auto decoded = runner->Feed(sequence, std::span(tokens).subspan(47), 1, LogitRows::kAll);
+    all.insert(all.end(), decoded.begin(), decoded.end());
+    return all;
+  };
+  const auto expected = logits();
+  const EnvironmentSetting overlap("BATON_EMULATED_OVERLAP", "1");
+  EXPECT_TRUE(logits() == expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(KvTypes, GpuModelTest,
