@@ -320,6 +320,11 @@ BATON_DEVICE const unsigned char* ValueSlice(const KvPool& pool, uint32_t block,
   return KeySlice(pool, block, kv_head) + size_t{pool.kv_heads} * pool.slice_bytes;
 }
 
+// The first entry of a table from `entry` on that a position of the step sees.
+BATON_DEVICE uint32_t SeenFrom(const uint32_t* table, uint32_t entry) {
+  return (table[entry] & kUnseenBlock) != 0 ? table[entry] & ~kUnseenBlock : entry;
+}
+
 // Calls launch.operator()<head size, element>() for what the pool holds.
 template <typename Function>
 bool ForPool(const KvPool& pool, Function launch) {

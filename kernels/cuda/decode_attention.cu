@@ -57,17 +57,19 @@ DecodeKernel(DecodeTask task) {
   const uint32_t parts = (group + kQueryRows - 1) / kQueryRows;
   const uint32_t kv_head = BlockIndex().y / parts, part = BlockIndex().y % parts;
   const uint32_t rows = Least(kQueryRows, group - part * kQueryRows);
-  const auto seen = static_cast<uint32_t>(position - first_token) / kBlockTokens + 1;
-  const uint32_t blocks = Least(seen, kSegmentBlocks);
-  const uint32_t* table =
-      task.tables + size_t{sequence} * task.table_stride + segment * kSegmentBlocks;
+  const uint32_t* table = task.tables + size_t{sequence} * task.table_stride;
+  const uint32_t end =
+      Least(static_cast<uint32_t>(position) / kBlockTokens + 1, (segment + 1) * kSegmentBlocks);
+  uint32_t block = SeenFrom(table, segment * kSegmentBlocks);
+  if (block >= end) return;  // nothing of the segment is seen
 
   typename S::Block* stages = shared.blocks[WarpIndex()];
-  const auto load = [&](uint32_t block) {
-    LoadBlock<S>(stages[block % kStages], KeySlice(task.pool, table[block], kv_head),
-                 ValueSlice(task.pool, table[block], kv_head), Lane(), kWarp);
+  const auto load = [&](uint32_t stage, uint32_t entry) {
+    const uint32_t id = table[entry] & kBlockIdMask;
+    LoadBlock<S>(stages[stage], KeySlice(task.pool, id, kv_head),
+                 ValueSlice(task.pool, id, kv_head), Lane(), kWarp);
   };
-  load(0);
+  load(0, block);
   CommitCopies();
   uint32_t queries[S::kTimes][4];
   const size_t packed = size_t{kv_head} * task.step_rows * group +
@@ -76,14 +78,16 @@ DecodeKernel(DecodeTask task) {
   RowState<S> state;
   state.Clear();
   const int32_t limits[2] = {position, position};
-  for (uint32_t block = 0; block < blocks; ++block) {
-    if (block + 1 < blocks) load(block + 1);
+  for (uint32_t stage = 0; block < end; stage ^= 1) {
+    const uint32_t next = block + 1 < end ? SeenFrom(table, block + 1) : end;
+    if (next < end) load(stage ^ 1, next);
     CommitCopies();
     WaitCopies<1>();
     SyncWarp();
-    AttendBlock<S>(stages[block % kStages], queries,
-                   first_token + static_cast<int32_t>(block * kBlockTokens), limits, state);
+    AttendBlock<S>(stages[stage], queries, static_cast<int32_t>(block * kBlockTokens), limits,
+                   state);
     SyncWarp();  // all have used the block before the next load writes there
+    block = next;
   }
   EndSegment(state);
   StorePartial<S, kDim>(task, kv_head * group + part * kQueryRows, rows, segment, state);
@@ -97,12 +101,14 @@ BATON_KERNEL(kCombineThreads) CombineKernel(DecodeTask task) {
   const uint32_t head = BlockIndex().x, sequence = BlockIndex().y;
   const int32_t position = task.positions[sequence];
   if (position < 0) return;
-  const uint32_t segments = static_cast<uint32_t>(position) / kSegmentTokens + 1;
+  const uint32_t* table = task.tables + size_t{sequence} * task.table_stride;
+  const uint32_t end = static_cast<uint32_t>(position) / kBlockTokens + 1;
   const uint32_t dims = task.pool.head_dim, groups = GroupsOf(task.heads * dims);
   for (uint32_t dim = ThreadIndex(); dim < dims; dim += kCombineThreads) {
     float max = kNothing, sum = 0, out = 0;
-    for (uint32_t segment = 0; segment < segments; ++segment) {
-      const size_t at = PartialIndex(task, sequence, head, segment);
+    for (uint32_t block = 0; block < end; block = (block / kSegmentBlocks + 1) * kSegmentBlocks) {
+      block = SeenFrom(table, block);
+      const size_t at = PartialIndex(task, sequence, head, block / kSegmentBlocks);
       const MergeFactors factors = FactorsOf(max, task.partial_sums[2 * at]);
       max = factors.max;
       sum = Merged(sum, task.partial_sums[2 * at + 1], factors);

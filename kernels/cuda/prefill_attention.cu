@@ -60,6 +60,24 @@ BATON_DEVICE void StoreContext(const PrefillTask& task, const PrefillItem& item,
   }
 }
 
+// First block that a position sees beside those that are kept.
+BATON_DEVICE uint32_t FirstBlock(uint32_t position, uint32_t before) {
+  const uint32_t block = position / kBlockTokens;
+  return block > before ? block - before : 0;
+}
+
+// The first entry from `entry` on, below `end`, that a position from the block
+// `first` on sees; else `end`.
+BATON_DEVICE uint32_t NextSeen(const uint32_t* table, uint32_t entry, uint32_t first,
+                               uint32_t end) {
+  while (entry < end && entry < first) {
+    const uint32_t at = table[entry];
+    if ((at & kKeptBlock) != 0) return entry;
+    entry = (at & kUnseenBlock) != 0 ? at & ~kUnseenBlock : entry + 1;
+  }
+  return Least(entry, end);
+}
+
 template <int kDim, KvElement kElement>
 BATON_KERNEL(kWarps * 32)
 PrefillKernel(PrefillTask task) {
@@ -70,13 +88,16 @@ PrefillKernel(PrefillTask task) {
   const uint32_t kv_head = BlockIndex().y, group = task.heads / task.pool.kv_heads;
   const uint32_t* table = task.tables + size_t{item.table} * task.table_stride;
   const uint32_t last = item.first_position + (item.first + item.count - 1) / group;
-  const uint32_t blocks = last / kBlockTokens + 1;
+  const uint32_t end = last / kBlockTokens + 1;
+  const uint32_t first_seen = FirstBlock(item.first_position + item.first / group, item.before);
 
-  const auto load = [&](uint32_t block) {
-    LoadBlock<S>(shared.blocks[block % kStages], KeySlice(task.pool, table[block], kv_head),
-                 ValueSlice(task.pool, table[block], kv_head), ThreadIndex(), kWarps * 32);
+  const auto load = [&](uint32_t stage, uint32_t entry) {
+    const uint32_t id = table[entry] & kBlockIdMask;
+    LoadBlock<S>(shared.blocks[stage], KeySlice(task.pool, id, kv_head),
+                 ValueSlice(task.pool, id, kv_head), ThreadIndex(), kWarps * 32);
   };
-  load(0);
+  uint32_t block = NextSeen(table, 0, first_seen, end);
+  load(0, block);
   CommitCopies();
   const uint32_t first = WarpIndex() * kQueryRows;
   const uint32_t rows = first < item.count ? Least(kQueryRows, item.count - first) : 0;
@@ -85,28 +106,37 @@ PrefillKernel(PrefillTask task) {
   uint32_t queries[S::kTimes][4];
   LoadQueries<S, kDim>(static_cast<const uint16_t*>(task.q) + packed * kDim, rows, queries);
   int32_t limits[2];
+  uint32_t first_blocks[2];
   BATON_UNROLL
   for (uint32_t r = 0; r < 2; ++r) {
     const uint32_t row = Lane() / 4 + r * 8;
     const uint32_t position = item.first_position + (item.first + first + row) / group;
     limits[r] = row < rows ? static_cast<int32_t>(position) : -1;
+    first_blocks[r] = FirstBlock(position, item.before);
   }
   RowState<S> segment, total;
   segment.Clear();
   total.Clear();
-  for (uint32_t block = 0; block < blocks; ++block) {
-    if (block + 1 < blocks) load(block + 1);
+  for (uint32_t stage = 0; block < end; stage ^= 1) {
+    // Rows whose window begins later see nothing of a block that is not kept.
+    const bool kept = (table[block] & kKeptBlock) != 0;
+    int32_t seen[2];
+    BATON_UNROLL
+    for (int r = 0; r < 2; ++r) seen[r] = kept || block >= first_blocks[r] ? limits[r] : -1;
+    const uint32_t next = NextSeen(table, block + 1, first_seen, end);
+    if (next < end) load(stage ^ 1, next);
     CommitCopies();
     WaitCopies<1>();
     SyncBlock();
-    AttendBlock<S>(shared.blocks[block % kStages], queries,
-                   static_cast<int32_t>(block * kBlockTokens), limits, segment);
-    if (block % kSegmentBlocks + 1 == kSegmentBlocks || block + 1 == blocks) {
-      MergeSegment(segment, total);
-    }
+    AttendBlock<S>(shared.blocks[stage], queries, static_cast<int32_t>(block * kBlockTokens), seen,
+                   segment);
+    const bool segment_ends = next / kSegmentBlocks != block / kSegmentBlocks || next == end;
+    if (segment_ends) MergeSegment(segment, total);
     SyncBlock();  // all have used the block before the next load writes there
+    block = next;
   }
-  StoreContext<S, kDim>(task, item, kv_head, total);
+  // The item once more: kept until here it would take registers of the loop.
+  StoreContext<S, kDim>(task, task.items[BlockIndex().x], kv_head, total);
 }
 
 }  // namespace

@@ -84,6 +84,29 @@ TEST_P(GpuWorkersTest, ASmallPoolChangesNoToken) {
   EXPECT_TRUE(small->AwaitIdle()) << small->Describe();
 }
 
+// Of the prompt only what is in sight moves, into a pool that could not hold it all.
+TEST_P(GpuWorkersTest, WindowsChangeNoTokenBetweenPathsAndPools) {
+  const auto large = StartCluster(GetParam());
+  ASSERT_NE(large, nullptr);
+  Request request = Requests(Path::kLocal).back();
+  request.window = 64;
+  request.window_sinks = 32;
+  const Result local = large->client().Generate(request);
+  ASSERT_TRUE(local.status.ok()) << local.status.message;
+  ASSERT_EQ(local.token_ids.size(), kTokens);
+  request.path = Path::kSplit;
+  EXPECT_EQ(large->client().Generate(request).token_ids, local.token_ids);
+  ClusterOptions options;
+  options.model = "embedded";
+  options.worker_flags = {"--device", TestDevice(), "--kv-dtype", GetParam(), "--threads", "1"};
+  options.decode_flags = {"--kv-tokens", "192"};
+  const auto small = Cluster::Start(options);
+  ASSERT_NE(small, nullptr);
+  const Result rolled = small->client().Generate(request);
+  EXPECT_EQ(rolled.token_ids, local.token_ids) << rolled.status.message << small->Logs();
+  EXPECT_TRUE(small->AwaitIdle()) << small->Describe();
+}
+
 INSTANTIATE_TEST_SUITE_P(KvTypes, GpuWorkersTest, ::testing::Values("bf16", "int8"),
                          [](const auto& instance) { return std::string(instance.param); });
 

@@ -47,9 +47,6 @@ absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena&
         absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),
                         step.logit_rows.size(), config_.vocabulary));
   }
-  for (const Slice& slice : slices) {
-    if (slice.window.limited()) return absl::InvalidArgumentError("a GPU computes no windows yet");
-  }
   const StepPlan plan = PlanGpuStep(step, config_.heads / config_.kv_heads);
   const dev::DeviceTable& table = device_->table();
   table.bind_thread();

@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint
       LayoutOf(checkpoint, stored, type, *device, vendor == nullptr ? "" : vendor->library());
   ModelInfo info = FactsOf(checkpoint, stored, config);
   info.weight_bytes = weights.bytes;
+  info.windows = true;
   info.compute = absl::StrCat(device->table().name, " ", device->facts().architecture);
   return std::make_unique<GpuModel>(std::move(device), config, std::move(weights),
                                     std::move(vendor), std::move(info), std::move(layout),

@@ -24,13 +24,23 @@ void AddRows(const Step& step, StepPlan& plan) {
   }
 }
 
+// Backwards, for an entry that nobody sees names the next one that somebody does.
 void AddBlocks(const Slice& slice, StepPlan& plan) {
   const uint32_t count = kv::BlocksForTokens(EndOf(slice));
-  for (uint32_t i = 0; i < count; ++i) {
-    plan.tables.push_back(static_cast<uint32_t>(slice.blocks[i]));
+  const uint32_t first_seen = slice.window.FirstBlock(slice.first_position);
+  const size_t row = plan.tables.size();
+  plan.tables.resize(row + plan.table_stride);
+  uint32_t next = count - 1;
+  for (uint32_t i = count; i-- > 0;) {
+    const bool kept = slice.window.limited() && slice.window.Keeps(i);
+    if (i < first_seen && !kept) {
+      plan.tables[row + i] = dev::kUnseenBlock | next;
+      continue;
+    }
+    next = i;
+    plan.tables[row + i] = static_cast<uint32_t>(slice.blocks[i]) | (kept ? dev::kKeptBlock : 0);
     plan.read.push_back(slice.blocks[i]);
   }
-  plan.tables.resize(plan.tables.size() + plan.table_stride - count);
   const uint32_t first = slice.first_position / kv::kBlockTokens;
   for (uint32_t i = first; i < count; ++i) plan.written.push_back(slice.blocks[i]);
 }
@@ -38,9 +48,11 @@ void AddBlocks(const Slice& slice, StepPlan& plan) {
 void AddItems(const Slice& slice, uint32_t first_row, uint32_t table, uint32_t group,
               StepPlan& plan) {
   const auto packed = static_cast<uint32_t>(slice.tokens.size()) * group;
+  const uint32_t before =
+      slice.window.limited() ? slice.window.tokens / kv::kBlockTokens : dev::kAllBefore;
   for (uint32_t first = 0; first < packed; first += dev::kPrefillRows) {
     plan.items.push_back({first_row, first, std::min(dev::kPrefillRows, packed - first),
-                          slice.first_position, table});
+                          slice.first_position, table, before});
   }
 }
 

@@ -141,13 +141,20 @@ struct QkvTask {
 };
 void RopeAppend(const QkvTask& task, Stream stream);
 
+// Entries of attention's block tables: a block id, with kKeptBlock where every later
+// position of the sequence sees the block, too; or, where no position of the step
+// sees one, kUnseenBlock and the next entry that one does. Without a window they
+// are plain ids.
+inline constexpr uint32_t kUnseenBlock = 1u << 31, kKeptBlock = 1u << 30;
+inline constexpr uint32_t kBlockIdMask = kKeptBlock - 1;
+
 // One position of one sequence each; segments side by side, then merged.
 struct DecodeTask {
   KvPool pool;
   const void* q;             // as QkvTask leaves it
   const uint32_t* q_rows;    // [sequences]: row of the step
   const int32_t* positions;  // [sequences]; negative: padded, its row is left alone
-  const uint32_t* tables;    // [sequences, table_stride] block ids
+  const uint32_t* tables;    // [sequences, table_stride] entries as above
   float* partial_out;        // [sequences, heads, segments, head_dim]
   float* partial_sums;       // the same without head_dim, [2]: maximum and sum
   void* context;             // activations [rows, heads * head_dim]
@@ -162,13 +169,15 @@ struct PrefillItem {
   uint32_t first, count;    // packed rows of the slice: token * group + head
   uint32_t first_position;  // of the slice
   uint32_t table;           // row of tables
+  uint32_t before;          // blocks that a position sees before its own, beside kept ones
 };
+inline constexpr uint32_t kAllBefore = 0xffffffff;
 inline constexpr uint32_t kPrefillRows = 64;
 struct PrefillTask {
   KvPool pool;
   const void* q;
   const PrefillItem* items;  // [item_count], each for all KV heads
-  const uint32_t* tables;    // [.., table_stride]
+  const uint32_t* tables;    // [.., table_stride] entries as above
   void* context;             // activations [rows, heads * head_dim]
   uint32_t item_count, step_rows, heads, table_stride;
 };
