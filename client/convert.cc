@@ -344,6 +344,7 @@ void FillFinished(const v1::Finished& finished, Result* result) {
   result->path_reason = finished.route().reason();
   result->handoff_bytes = finished.route().handoff_bytes();
   result->handoff_cached_tokens = finished.route().handoff_cached_tokens();
+  result->foreign_kv = finished.route().foreign_kv();
   result->predicted_split = finished.route().predicted_split();
   result->predicted_local = finished.route().predicted_local();
   const v1::Scheduling& scheduling = finished.scheduling();

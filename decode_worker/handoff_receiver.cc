@@ -70,14 +70,15 @@ void HandoffReceiver::Describe(v1::Hello* hello) const {
   }
 }
 
-absl::Status HandoffReceiver::Submit(engine::SequenceSpec spec, const v1::Assign& /*assign*/) {
+absl::Status HandoffReceiver::Submit(engine::SequenceSpec spec, const v1::Assign& assign) {
   if (spec.role != engine::Role::kDecode) {
     engine_->Submit(std::move(spec));
     return absl::OkStatus();
   }
   // One critical section: whoever finds the key finds the sequence submitted.
   absl::MutexLock lock(&mutex_);
-  const Expected expected{.ref = spec.ref, .give_up = absl::Now() + timeout_};
+  const Expected expected{
+      .ref = spec.ref, .give_up = absl::Now() + timeout_, .foreign_kv = assign.foreign_kv()};
   if (!expected_.emplace(spec.handoff_key, expected).second) {
     return absl::AlreadyExistsError("the hand-off key is in use");
   }
@@ -130,17 +131,22 @@ void HandoffReceiver::Stop() {
 }
 
 void HandoffReceiver::Reserve(const transport::ReserveRequest& request, Granted granted) {
-  std::optional<engine::SequenceRef> ref;
+  std::optional<Expected> expected;
   {
     absl::MutexLock lock(&mutex_);
     const auto it = expected_.find(request.handoff_key);
-    if (it != expected_.end()) ref = it->second.ref;
+    if (it != expected_.end()) expected = it->second;
   }
-  if (!ref.has_value()) {
+  if (!expected.has_value()) {
     return granted(absl::NotFoundError("no sequence waits for this hand-off"));
   }
-  engine_->Reserve(*ref, request.prompt_tokens,
-                   [this, ref = *ref, granted = std::move(granted)](
+  if (request.origin == kv::KvOrigin::kMixed && !expected->foreign_kv) {
+    return granted(absl::FailedPreconditionError(
+        absl::StrCat("the KV is of other kernels than this worker's ", layout_.compute_id,
+                     ", which the router has not allowed for this sequence (--mixed-pairs on)")));
+  }
+  engine_->Reserve(expected->ref, request.prompt_tokens,
+                   [this, ref = expected->ref, granted = std::move(granted)](
                        const absl::StatusOr<engine::Engine::Reservation>& reservation) {
                      Reserved(ref, reservation, granted);
                    });

@@ -55,6 +55,7 @@ class HandoffReceiver final : public transport::KvLanding, public worker::Handof
   struct Expected {
     engine::SequenceRef ref;
     absl::Time give_up;
+    bool foreign_kv = false;  // the router allows KV of other kernels
   };
   // Blocks that a writer may write into.
   struct Landing {

@@ -104,6 +104,7 @@ Need Dispatcher::NeedOf(const Request& request) const {
   need.max_tokens = spec.max_tokens;
   need.path = spec.path;
   need.transport = options_.transport;
+  need.mixed_pairs = options_.mixed_pairs;
   need.prefix = spec.prefix;
   need.local_stall = options_.local_stall;
   need.handoff = handoff_;
@@ -125,6 +126,7 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   route.predicted_split = absl::ToDoubleMilliseconds(pairing.predicted_split);
   route.predicted_local = absl::ToDoubleMilliseconds(pairing.predicted_local);
   if (split) route.prefill_worker = pairing.prefill->id();
+  route.foreign_kv = pairing.foreign_kv;
   request.generation = std::make_unique<Generation>(request.spec, request.model, request.arrival,
                                                     std::move(route), metrics_);
   // What it grows by later is the worker's affair: see Heartbeat.kv_credit_blocks.
@@ -144,7 +146,7 @@ void Dispatcher::Start(Request& request, const Pairing& pairing, absl::Time now)
   }
   request.state = State::kReserving;
   request.endpoints = pairing.endpoints;
-  request.converted = pairing.converted;
+  request.foreign_kv = pairing.foreign_kv;
   request.handoff_key = RandomBytes(16);
   // Counted now, sent when the decode worker has accepted: requests that
   // arrive in between must see it.
@@ -178,11 +180,11 @@ void Dispatcher::SendAssign(Request& request, SequenceKey key, v1::Assign::Role 
   assign->set_cache_salt(request.spec->cache_salt);
   kv::FillWindow(request.spec->window, assign);
   if (request.spec->draft_tokens) assign->set_draft_tokens(*request.spec->draft_tokens);
-  // Converted KV has other bits than what the decode worker computes itself:
-  // neither is to be taken for the other.
-  const bool foreign = request.converted && role == v1::Assign::ROLE_DECODE;
+  // Neither such KV nor what the decode worker computes itself is to be taken for
+  // the other.
+  const bool foreign = request.foreign_kv && role == v1::Assign::ROLE_DECODE;
   assign->set_no_prefix_cache(!request.spec->prefix_cache || foreign);
-  assign->set_converted_kv(foreign);
+  assign->set_foreign_kv(foreign);
   if (role == v1::Assign::ROLE_PREFILL) {
     assign->mutable_handoff_endpoints()->Add(request.endpoints.begin(), request.endpoints.end());
   }

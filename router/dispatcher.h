@@ -31,6 +31,7 @@ struct DispatcherOptions {
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration lease = absl::Seconds(3);
   TransportRule transport = TransportRule::kAuto;
+  bool mixed_pairs = false;  // of Need
   sched::PolicyOptions policy = {.name = "fcfs"};
   // See Need::local_stall.
   absl::Duration local_stall = absl::Milliseconds(20);
@@ -95,7 +96,7 @@ class Dispatcher final {
     SequenceKey prefill_key = 0, decode_key = 0;
     std::vector<v1::HandoffEndpoint> endpoints;
     std::string handoff_key;
-    bool converted = false;  // of Pairing
+    bool foreign_kv = false;  // of Pairing
     std::unique_ptr<Generation> generation;
     // What the decode worker ended with, kept until the prefill worker's end.
     std::optional<v1::SequenceEnd> decode_end;

@@ -269,6 +269,7 @@ void Generation::Finish(v1::FinishReason reason, absl::Time now) {
   route->set_handoff_bytes(handoff_bytes_);
   route->set_handoff_cached_tokens(handoff_cached_tokens_);
   route->set_reason(route_.reason);
+  route->set_foreign_kv(route_.foreign_kv);
   route->set_predicted_split(route_.predicted_split);
   route->set_predicted_local(route_.predicted_local);
   *finished->mutable_scheduling() = scheduling_;

@@ -35,6 +35,7 @@ class Generation final {
     // Milliseconds to the second token, when the router weighed both paths.
     double predicted_split = 0, predicted_local = 0;
     std::string reason;  // of v1::Route
+    bool foreign_kv = false;
   };
   Generation(std::shared_ptr<const ValidatedRequest> request,
              std::shared_ptr<const ServedModel> model, absl::Time arrival, Route route,

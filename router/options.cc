@@ -56,6 +56,9 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.AddChoice(
       "Workers", "transport", &options->transport, {"auto", "shm", "ucx", "nccl", "tcp"},
       "Transports offered for KV hand-offs; auto: all that both workers have, best first");
+  line.AddChoice("Workers", "mixed-pairs", &options->mixed_pairs, {"off", "on"},
+                 "Where no equal pair has room, workers of other kernels, devices or precision "
+                 "hand over to each other: tokens may then differ from those of either alone");
 
   line.Add("Streams", "max-pending-bytes", &options->max_pending_bytes,
            "A client that leaves more than this unread is ended");
@@ -123,6 +126,7 @@ DispatcherOptions MakeDispatcherOptions(const Options& options) {
                   : options.transport == "nccl" ? TransportRule::kNccl
                   : options.transport == "tcp"  ? TransportRule::kTcp
                                                 : TransportRule::kAuto;
+  out.mixed_pairs = options.mixed_pairs == "on";
   out.router_id = absl::StrFormat("router-%016x", RandomU64());
   return out;
 }

@@ -33,6 +33,7 @@ struct Options {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Milliseconds(250);
   std::string transport = "auto";
+  std::string mixed_pairs = "off";
   sched::PolicyOptions policy = {.name = "fcfs"};
   std::vector<std::string> tenant_weights;  // TENANT=WEIGHT
   absl::Duration local_stall = DispatcherOptions().local_stall;

@@ -62,20 +62,24 @@ auto LocalRank(const Candidate& candidate) {
                          DecodeRank(candidate));
 }
 
-// Whether `decode` can go on with KV of `prefill`, and how.
-enum class Match : uint8_t { kNone, kEqual, kConverted };
+// Whether `decode` can go on with KV of `prefill`, and how: the best first. All
+// workers of a router have one model_fingerprint.
+enum class Match : uint8_t { kEqual, kConverted, kMixed, kNone };
 
-Match MatchOf(const v1::Hello& prefill, const v1::Hello& decode) {
+Match MatchOf(const v1::Hello& prefill, const v1::Hello& decode, bool mixed_pairs) {
   if (prefill.numerics_id() == decode.numerics_id()) return Match::kEqual;
-  const bool converted =
-      !prefill.compute_id().empty() && prefill.compute_id() == decode.compute_id() &&
-      prefill.kv_type() != decode.kv_type() && prefill.kv_convertible() && decode.kv_convertible();
-  return converted ? Match::kConverted : Match::kNone;
+  if (prefill.compute_id().empty() || decode.compute_id().empty()) return Match::kNone;
+  if (!prefill.kv_convertible() || !decode.kv_convertible()) return Match::kNone;
+  if (prefill.compute_id() == decode.compute_id() && prefill.kv_type() != decode.kv_type()) {
+    return Match::kConverted;
+  }
+  const bool same_variant = prefill.model_variant() == decode.model_variant();
+  return mixed_pairs && same_variant ? Match::kMixed : Match::kNone;
 }
 
-auto SplitRank(const Candidate& prefill, const Candidate& decode) {
-  return std::make_tuple(MatchOf(prefill.worker->hello, decode.worker->hello), prefill.work(),
-                         DecodeRank(decode), std::string_view(prefill.worker->id()));
+auto SplitRank(Match match, const Candidate& prefill, const Candidate& decode) {
+  return std::make_tuple(match, prefill.work(), DecodeRank(decode),
+                         std::string_view(prefill.worker->id()));
 }
 
 struct Candidates {
@@ -152,16 +156,18 @@ Candidates Sort(const std::vector<Worker*>& workers, const Need& need) {
 // with the reason when there is no pair at all.
 Pairing ChooseSplit(const Candidates& found, const Need& need) {
   Pairing best;
+  Match best_match = Match::kNone;
   Candidate best_prefill, best_decode;
   best.detail = !found.any_prefill ? "no prefill worker is attached"
                 : found.prefill.empty() && found.windows_refused
                     ? "no prefill worker takes sequences with such a window"
                 : found.prefill.empty() ? "no prefill worker's KV pool can hold the prompt"
                                         : "no prefill worker can hand over to a decode worker: "
-                                          "kernels, precision or transports differ";
+                                          "kernels, precision or transports differ"
+                                          " (--mixed-pairs on allows other kernels and precision)";
   for (const Candidate& prefill : found.prefill) {
     for (const Candidate& decode : found.decode) {
-      const Match match = MatchOf(prefill.worker->hello, decode.worker->hello);
+      const Match match = MatchOf(prefill.worker->hello, decode.worker->hello, need.mixed_pairs);
       if (match == Match::kNone) continue;
       auto endpoints = Reachable(*prefill.worker, *decode.worker, need.transport);
       if (endpoints.empty()) continue;
@@ -169,15 +175,16 @@ Pairing ChooseSplit(const Candidates& found, const Need& need) {
       const uint64_t blocks = BlocksToStart(*decode.worker, need, PromptKv::kHandedOver);
       if (!decode.worker->HasRoomFor(blocks, need.width)) continue;
       if (best.prefill != nullptr &&
-          SplitRank(best_prefill, best_decode) <= SplitRank(prefill, decode)) {
+          SplitRank(best_match, best_prefill, best_decode) <= SplitRank(match, prefill, decode)) {
         continue;
       }
       best.outcome = Pairing::Outcome::kRun;
       best.prefill = prefill.worker;
       best.decode = decode.worker;
-      best.converted = match == Match::kConverted;
+      best.foreign_kv = match != Match::kEqual;
       best.compute_tokens = prefill.missing;
       best.endpoints = std::move(endpoints);
+      best_match = match;
       best_prefill = prefill;
       best_decode = decode;
     }

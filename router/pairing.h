@@ -35,6 +35,7 @@ struct Need {
   std::string_view width_field = "decoding.n";
   // Of a search nothing is heard before its end.
   bool search = false;
+  bool mixed_pairs = false;  // workers of other kernels may be paired
 };
 
 // How a decode worker comes by the prompt's KV.
@@ -57,8 +58,9 @@ struct Pairing {
   Worker* decode = nullptr;
   // Of `decode`, best first: those that `prefill` can reach.
   std::vector<v1::HandoffEndpoint> endpoints;
-  // The KV that `prefill` hands over is of another type than `decode`'s own.
-  bool converted = false;
+  // The KV that `prefill` hands over is of another type or of other kernels than
+  // `decode`'s own.
+  bool foreign_kv = false;
   // Prompt tokens that are expected to be computed, on `prefill` or else on
   // `decode`: those that its cache lacks.
   uint64_t compute_tokens = 0;
@@ -71,8 +73,10 @@ struct Pairing {
 };
 
 // Both workers of a split request are chosen together. Pairs need a transport in
-// common and equal numerics_id, or KV that can be converted: equal compute_id,
-// and convertible KV of two types. The former come first.
+// common and, the first that there are coming first,
+//  1. equal numerics_id;
+//  2. equal compute_id, and convertible KV of two types;
+//  3. with mixed_pairs, convertible KV of one model_variant.
 //  - Prefill worker: fewest prompt tokens to compute until this prompt is done,
 //    those queued before it and those of it that the worker's cache lacks.
 //  - Decode worker: fewest tokens of the prompt that it lacks, where each

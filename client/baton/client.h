@@ -188,6 +188,7 @@ struct Result {
   std::string prefill_worker, decode_worker, transport;
   uint64_t handoff_bytes = 0;          // of KV
   uint32_t handoff_cached_tokens = 0;  // of the prompt, whose KV the decode worker had
+  bool foreign_kv = false;             // the workers differ in KV type or kernels
   // Why this path was taken, and the milliseconds to the second token that the
   // router predicted for each; 0 when it did not (proto/baton/v1/inference.proto).
   std::string path_reason;

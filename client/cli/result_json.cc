@@ -110,6 +110,7 @@ std::string ResultToJson(const Result& result) {
                         {"transport", result.transport},
                         {"handoff_bytes", result.handoff_bytes},
                         {"handoff_cached_tokens", result.handoff_cached_tokens},
+                        {"foreign_kv", result.foreign_kv},
                         {"reason", result.path_reason},
                         {"predicted_split_ms", Rounded(result.predicted_split)},
                         {"predicted_local_ms", Rounded(result.predicted_local)}}},

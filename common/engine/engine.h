@@ -77,7 +77,8 @@ struct SequenceSpec {
   std::string handoff_key;  // kPrefill and kDecode: ties both ends together
   int32_t priority = 0;     // sched::kLowestPriority to sched::kHighestPriority
   std::string tenant;       // on whose account it runs; may be empty
-  // kDecode: its KV comes converted. Computed here it would have other bits.
+  // kDecode: its KV comes converted or of other kernels. Computed here it would
+  // have other bits.
   bool swap_only = false;
   // Names whose prefixes may be shared: those of one salt. Secret between tenants.
   std::string cache_salt;

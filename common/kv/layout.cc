@@ -56,6 +56,7 @@ size_t KvScaleBytes(KvType type) { return type == KvType::kInt8 ? 2 : 0; }
 absl::Status CheckCompatible(const KvLayout& ours, const KvLayout& theirs) {
   BATON_RETURN_IF_ERROR(
       CheckField("model_fingerprint", ours.model_fingerprint, theirs.model_fingerprint));
+  BATON_RETURN_IF_ERROR(CheckField("model_variant", ours.model_variant, theirs.model_variant));
   BATON_RETURN_IF_ERROR(CheckField("layers", ours.layers, theirs.layers));
   BATON_RETURN_IF_ERROR(CheckField("kv_heads", ours.kv_heads, theirs.kv_heads));
   BATON_RETURN_IF_ERROR(CheckField("head_dim", ours.head_dim, theirs.head_dim));

@@ -28,6 +28,13 @@ inline size_t KvRowBytes(KvType type, uint32_t head_dim) {
   return KvTypeBytes(type) * head_dim + KvScaleBytes(type);
 }
 
+// What KV that is handed over is to the worker that takes it.
+enum class KvOrigin : uint8_t {
+  kOwn,        // the bits that it would compute itself
+  kConverted,  // of its own kernels, but of another KV type there or on the way
+  kMixed,      // of other kernels: near what it would compute, for an operator to allow
+};
+
 // A block holds kBlockTokens tokens of all layers, in the order
 // [layer][K | V][kv head][slice]; a slice is one head's K or V of the block,
 // `SliceBytes()` long, its inner order named by `slice_layout`.
@@ -38,6 +45,7 @@ struct KvLayout {
   KvType type = KvType::kBf16;
   std::string slice_layout;       // such as "k-pairs-v-pairs/1"
   std::string model_fingerprint;  // digest of configuration and weights
+  std::string model_variant;      // what is computed otherwise than these say; empty: nothing
   std::string compute_id;         // kernel tier and revision, precision
   std::string numerics_id;        // compute_id, attention kernel, KV type
 

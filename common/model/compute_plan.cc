@@ -93,8 +93,9 @@ absl::StatusOr<ComputePlan> PlanCompute(const checkpoint::Checkpoint& checkpoint
                    " kv=", std::string(kv::KvTypeName(type)));
   BATON_ASSIGN_OR_RETURN(plan.decay, DecayTable(options.head_decay, config.layers, config.heads));
   if (!plan.decay.empty()) {
-    // Also of compute_id: such KV is not to be converted into that of others.
-    const std::string name = absl::StrCat(" ", DecayName(plan.decay));
+    // Such KV is of another model, as it were, and not to be taken for that of others.
+    plan.layout.model_variant = DecayName(plan.decay);
+    const std::string name = absl::StrCat(" ", plan.layout.model_variant);
     plan.layout.compute_id += name;
     plan.layout.numerics_id += name;
   }

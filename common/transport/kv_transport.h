@@ -45,10 +45,9 @@ struct ReserveRequest {
 
   uint32_t block_count() const { return blocks > 0 ? blocks : kv::BlocksForTokens(prompt_tokens); }
 
-  // For the landing: the KV is not the bits that this worker would compute, as
-  // the sender's KV type or the wire's is another. Such blocks must not be
-  // mixed with, or reused as, this worker's own.
-  bool foreign = false;
+  // For the landing. Blocks that are not of kOwn must not be mixed with, or reused
+  // as, this worker's own; those of kMixed are for the landing to take or refuse.
+  kv::KvOrigin origin = kv::KvOrigin::kOwn;
 };
 
 // What travels with a commit beside the KV: handoff.proto, SamplingState.

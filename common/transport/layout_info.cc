@@ -33,6 +33,7 @@ absl::StatusOr<kv::KvLayout> TheirLayout(const kv::KvLayout& ours,
   layout.head_dim = theirs.head_dim();
   layout.slice_layout = theirs.slice_layout();
   layout.model_fingerprint = theirs.model_fingerprint();
+  layout.model_variant = theirs.model_variant();
   layout.compute_id = theirs.compute_id();
   layout.numerics_id = theirs.numerics_id();
   return layout;
@@ -48,6 +49,7 @@ void FillLayoutInfo(const kv::KvLayout& layout, baton::v1::KvLayoutInfo& info) {
   info.set_kv_type(std::string(kv::KvTypeName(layout.type)));
   info.set_slice_layout(layout.slice_layout);
   info.set_model_fingerprint(layout.model_fingerprint);
+  info.set_model_variant(layout.model_variant);
   info.set_numerics_id(layout.numerics_id);
   info.set_compute_id(layout.compute_id);
 }
@@ -61,16 +63,17 @@ void FillWireInfo(const kv::KvLayout& layout, const kv::KvLayout& wire,
 
 absl::StatusOr<IncomingFormat> PlanIncoming(const kv::KvLayout& ours,
                                             const baton::v1::HandoffHello& hello) {
-  const std::string own_type(kv::KvTypeName(ours.type));
   BATON_ASSIGN_OR_RETURN(kv::KvLayout wire, TheirLayout(ours, hello.layout()));
-  BATON_RETURN_IF_ERROR(kv::CheckHandoff(ours, wire));
+  IncomingFormat format;
+  BATON_ASSIGN_OR_RETURN(format.origin, kv::CheckHandoff(ours, wire));
   if (!hello.wire_kv_type().empty()) {
     BATON_ASSIGN_OR_RETURN(wire.type, KnownType("wire_kv_type", hello.wire_kv_type(), ours));
     wire.slice_layout = hello.wire_slice_layout();
   }
-  IncomingFormat format;
   format.wire_bytes = wire.LayerBytes();
-  format.foreign = !hello.wire_kv_type().empty() || hello.layout().kv_type() != own_type;
+  if (!hello.wire_kv_type().empty() && format.origin == kv::KvOrigin::kOwn) {
+    format.origin = kv::KvOrigin::kConverted;
+  }
   if (wire.type != ours.type || wire.slice_layout != ours.slice_layout) {
     BATON_ASSIGN_OR_RETURN(format.converter, kv::LayerConverter::Create(wire, ours));
   }

@@ -22,8 +22,7 @@ void FillWireInfo(const kv::KvLayout& layout, const kv::KvLayout& wire,
 struct IncomingFormat {
   size_t wire_bytes = 0;                        // of one layer of one block
   std::optional<kv::LayerConverter> converter;  // none: the bytes are the same
-  // The KV has been another type on its way, before or after it travelled.
-  bool foreign = false;
+  kv::KvOrigin origin = kv::KvOrigin::kOwn;     // kConverted also of what was so on its way
 };
 
 // FAILED_PRECONDITION, naming the first field that differs with both values,

@@ -143,7 +143,7 @@ absl::Status ReceiverSession::OnReserve(const baton::v1::Reserve& reserve) {
   const ReserveRequest request{.handoff_key = reserve.handoff_key(),
                                .prompt_tokens = reserve.prompt_tokens(),
                                .blocks = reserve.blocks(),
-                               .foreign = format_->foreign};
+                               .origin = format_->origin};
   incoming_[transfer].prompt_tokens = request.prompt_tokens;
   incoming_[transfer].blocks = request.block_count();
   host_->AskLanding(id_, transfer, request);

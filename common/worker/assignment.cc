@@ -208,7 +208,7 @@ absl::StatusOr<engine::SequenceSpec> SpecFromAssign(const v1::Assign& assign, ui
   spec.priority = std::clamp(assign.priority(), sched::kLowestPriority, sched::kHighestPriority);
   spec.cache_salt = assign.cache_salt();
   spec.prefix_cache = !assign.no_prefix_cache();
-  spec.swap_only = assign.converted_kv();
+  spec.swap_only = assign.foreign_kv();
   spec.draft_tokens = assign.has_draft_tokens() ? assign.draft_tokens() : limits.draft_tokens;
   if (spec.draft_tokens > speculation::kMostDraftTokens) {
     return rpc::BadField("draft_tokens",

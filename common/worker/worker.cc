@@ -222,6 +222,7 @@ v1::Hello Worker::MakeHello() const {
   hello.set_context_tokens(model.context_tokens);
   hello.set_numerics_id(layout.numerics_id);
   hello.set_compute_id(layout.compute_id);
+  hello.set_model_variant(layout.model_variant);
   hello.set_kv_type(std::string(kv::KvTypeName(layout.type)));
   hello.set_kv_convertible(kv::IsConvertible(layout));
   hello.set_windows(TakesWindows());

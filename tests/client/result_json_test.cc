@@ -25,6 +25,7 @@ Result Answer() {
   result.transport = "tcp";
   result.handoff_bytes = 4096;
   result.handoff_cached_tokens = 32;
+  result.foreign_kv = true;
   result.path_reason = "predicted";
   result.predicted_split = 7.5;
   result.predicted_local = 9;
@@ -43,7 +44,7 @@ TEST(ResultJson, HasTheDocumentedShapeOnOneLine) {
                   "decode": 5.0, "total": 6.0},
     "itl_ms": {"p50": 15.0, "p99": 19.9, "max": 20.0},
     "path": {"prefill_worker": "p", "decode_worker": "d", "transport": "tcp",
-             "handoff_bytes": 4096, "handoff_cached_tokens": 32,
+             "handoff_bytes": 4096, "handoff_cached_tokens": 32, "foreign_kv": true,
              "reason": "predicted", "predicted_split_ms": 7.5, "predicted_local_ms": 9.0},
     "scheduling": {"preemptions": 2, "recomputed_tokens": 70, "swapped_bytes": 5,
                    "preempted_ms": 30.5},

@@ -44,22 +44,26 @@ class HandoffReceiverTest : public ::testing::Test {
     }
   }
 
-  absl::Status Submit(uint64_t key, char handoff) {
+  absl::Status Submit(uint64_t key, char handoff, bool foreign_kv = false) {
     engine::SequenceSpec spec;
     spec.ref = Ref(key);
     spec.role = engine::Role::kDecode;
     spec.prompt.assign(64, 5);
     spec.max_tokens = 4;
     spec.handoff_key = std::string(16, handoff);
-    return receiver_.Submit(std::move(spec), {});
+    v1::Assign assign;
+    assign.set_foreign_kv(foreign_kv);
+    return receiver_.Submit(std::move(spec), assign);
   }
 
   // What the transport would do for a peer that asks for `handoff`.
-  absl::StatusOr<transport::Grant> Reserve(char handoff, uint32_t prompt_tokens = 64) {
+  absl::StatusOr<transport::Grant> Reserve(char handoff, uint32_t prompt_tokens = 64,
+                                           kv::KvOrigin origin = kv::KvOrigin::kOwn) {
     std::promise<absl::StatusOr<transport::Grant>> promise;
     auto future = promise.get_future();
-    receiver_.Reserve({.handoff_key = std::string(16, handoff), .prompt_tokens = prompt_tokens},
-                      [&](absl::StatusOr<transport::Grant> grant) { promise.set_value(grant); });
+    receiver_.Reserve(
+        {.handoff_key = std::string(16, handoff), .prompt_tokens = prompt_tokens, .origin = origin},
+        [&](absl::StatusOr<transport::Grant> grant) { promise.set_value(grant); });
     return future.get();
   }
 
@@ -97,6 +101,16 @@ TEST_F(HandoffReceiverTest, AnnouncesWhereItListens) {
 
 TEST_F(HandoffReceiverTest, UnknownKeyIsNotFound) {
   EXPECT_EQ(Reserve('x').status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(HandoffReceiverTest, KvOfOtherKernelsNeedsTheRoutersLeave) {
+  ASSERT_TRUE(Submit(1, 'a').ok());
+  const absl::Status refused = Reserve('a', 64, kv::KvOrigin::kMixed).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("--mixed-pairs"));
+  EXPECT_TRUE(Reserve('a').ok()) << "the sequence still waits";
+  ASSERT_TRUE(Submit(2, 'b', true).ok());
+  EXPECT_TRUE(Reserve('b', 64, kv::KvOrigin::kMixed).ok());
 }
 
 TEST_F(HandoffReceiverTest, KeyInUseIsRefusedAndTheFirstStays) {

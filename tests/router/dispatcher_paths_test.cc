@@ -69,6 +69,7 @@ TEST_F(DispatcherTest, DecodeWorkerOfAMixedPairCachesNothing) {
   Submit(Request());
   ASSERT_EQ(d->assigns.size(), 1u);
   EXPECT_TRUE(d->assigns[0].no_prefix_cache());
+  EXPECT_TRUE(d->assigns[0].foreign_kv());
   Accept(kD, d->assigns[0].sequence_key());
   ASSERT_EQ(p->assigns.size(), 1u);
   EXPECT_FALSE(p->assigns[0].no_prefix_cache());

@@ -159,6 +159,56 @@ TEST_F(PairingTest, OtherKvTypesPairWhereTheyCanBeConverted) {
   EXPECT_EQ(Choose(v1::PATH_SPLIT).outcome, kMissing);
 }
 
+v1::WorkerMessage OfKernels(v1::WorkerMessage message, const std::string& kernels) {
+  message.mutable_hello()->set_compute_id(kernels);
+  message.mutable_hello()->set_numerics_id(kernels + " " + message.hello().kv_type());
+  return message;
+}
+
+TEST_F(PairingTest, OtherKernelsPairWhereTheOperatorWantsIt) {
+  Add(HelloOf("p", v1::WORKER_ROLE_PREFILL, "bf16"));
+  Worker& d = Add(OfKernels(HelloOf("d", v1::WORKER_ROLE_DECODE, "bf16"), "gpu"));
+  Need need{.prompt_tokens = 50, .max_tokens = 10, .path = v1::PATH_SPLIT};
+  const auto choose = [&] { return ChoosePair(directory_.Attached(), need); };
+  EXPECT_EQ(choose().outcome, kMissing);
+  need.mixed_pairs = true;
+  for (const char* type : {"bf16", "int8"}) {
+    d.hello.set_kv_type(type);
+    EXPECT_EQ(choose().decode, &d) << type;
+    EXPECT_TRUE(choose().foreign_kv) << type;
+  }
+  const std::pair<const char*, void (*)(v1::Hello&)> changes[] = {
+      {"another variant of the model", [](v1::Hello& h) { h.set_model_variant("decay-1"); }},
+      {"a worker that says nothing", [](v1::Hello& h) { h.clear_compute_id(); }},
+      {"a layout of its own", [](v1::Hello& h) { h.set_kv_convertible(false); }}};
+  for (const auto& [name, change] : changes) {
+    const v1::Hello good = d.hello;
+    change(d.hello);
+    EXPECT_EQ(choose().outcome, kMissing) << name;
+    d.hello = good;
+  }
+}
+
+TEST_F(PairingTest, MixedPairsComeLast) {
+  Worker& p1 = Add(HelloOf("p1", v1::WORKER_ROLE_PREFILL, "bf16"));
+  Worker& p2 = Add(OfKernels(HelloOf("p2", v1::WORKER_ROLE_PREFILL, "bf16"), "gpu"));
+  Worker& p3 = Add(OfKernels(HelloOf("p3", v1::WORKER_ROLE_PREFILL, "int8"), "gpu"));
+  Add(OfKernels(HelloOf("d", v1::WORKER_ROLE_DECODE, "int8"), "gpu"));
+  directory_.Assign(p3, 1, 10, 90);  // the busiest
+  directory_.Assign(p2, 2, 10, 50);
+  const Need need{
+      .prompt_tokens = 50, .max_tokens = 10, .path = v1::PATH_SPLIT, .mixed_pairs = true};
+  const auto choose = [&] { return ChoosePair(directory_.Attached(), need); };
+  EXPECT_EQ(choose().prefill, &p3);
+  EXPECT_FALSE(choose().foreign_kv);
+  p3.draining = true;
+  EXPECT_EQ(choose().prefill, &p2);
+  EXPECT_TRUE(choose().foreign_kv);
+  p2.draining = true;
+  EXPECT_EQ(choose().prefill, &p1);
+  EXPECT_TRUE(choose().foreign_kv);
+}
+
 TEST_F(PairingTest, EqualNumericsComeBeforeConversion) {
   Add(HelloOf("p1", v1::WORKER_ROLE_PREFILL, "bf16"));
   Worker& p2 = Add(HelloOf("p2", v1::WORKER_ROLE_PREFILL, "int8"));

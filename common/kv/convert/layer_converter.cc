@@ -82,18 +82,21 @@ absl::StatusOr<KvLayout> StoredAs(const KvLayout& layout, KvType type) {
   return stored;
 }
 
-absl::Status CheckHandoff(const KvLayout& ours, const KvLayout& theirs) {
-  if (ours.type == theirs.type) return CheckCompatible(ours, theirs);
+absl::StatusOr<KvOrigin> CheckHandoff(const KvLayout& ours, const KvLayout& theirs) {
+  const absl::Status equal = CheckCompatible(ours, theirs);
+  if (equal.ok()) return KvOrigin::kOwn;
   KvLayout mended = theirs;  // as if it were converted
   mended.type = ours.type;
   mended.slice_layout = ours.slice_layout;
+  mended.compute_id = ours.compute_id;
   mended.numerics_id = ours.numerics_id;
   BATON_RETURN_IF_ERROR(CheckCompatible(ours, mended));
-  absl::Status convertible = LayerConverter::Create(theirs, ours).status();
-  if (convertible.ok()) return convertible;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "KV layouts differ in type: ours is ", std::string(KvTypeName(ours.type)), ", theirs is ",
-      std::string(KvTypeName(theirs.type)), "; ", std::string(convertible.message())));
+  if (absl::Status convertible = LayerConverter::Create(theirs, ours).status(); !convertible.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(std::string(equal.message()), "; ", std::string(convertible.message())));
+  }
+  const bool same_kernels = ours.compute_id == theirs.compute_id && ours.type != theirs.type;
+  return same_kernels ? KvOrigin::kConverted : KvOrigin::kMixed;
 }
 
 }  // namespace baton::kv

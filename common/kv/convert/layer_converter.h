@@ -44,10 +44,10 @@ bool IsConvertible(const KvLayout& layout);
 // when they cannot be converted.
 absl::StatusOr<KvLayout> StoredAs(const KvLayout& layout, KvType type);
 
-// Whether a worker with `ours` may take over KV that was computed with
-// `theirs`: the same model, shape and compute_id; and the same type, slice
-// layout and numerics_id, or two types that can be converted.
-// FAILED_PRECONDITION names the first field that stands in the way.
-absl::Status CheckHandoff(const KvLayout& ours, const KvLayout& theirs);
+// Whether a worker with `ours` may take over KV that was computed with `theirs`:
+// of the same model and shape, and with equal numerics_id, or in slice layouts
+// that can be converted. FAILED_PRECONDITION names the first field that stands in
+// the way.
+absl::StatusOr<KvOrigin> CheckHandoff(const KvLayout& ours, const KvLayout& theirs);
 
 }  // namespace baton::kv

@@ -91,31 +91,51 @@ TEST(LayerConverter, ForeignSliceLayoutsAreRefusedByName) {
   EXPECT_EQ(StoredAs(foreign, KvType::kBf16)->slice_layout, "amx-tiles/1") << "nothing to convert";
 }
 
-TEST(CheckHandoff, TypesMayDifferAndNothingElse) {
+TEST(CheckHandoff, SaysWhatTheKvIsToTheReceiver) {
   const KvLayout ours = Layout(KvType::kInt8);
-  for (const KvType type : kTypes) EXPECT_TRUE(CheckHandoff(ours, Layout(type)).ok());
+  for (const KvType type : kTypes) {
+    KvLayout theirs = Layout(type);
+    EXPECT_EQ(*CheckHandoff(ours, theirs),
+              type == KvType::kInt8 ? KvOrigin::kOwn : KvOrigin::kConverted);
+    theirs.compute_id = "avx2 fast";
+    theirs.numerics_id = "avx2 fast kv=" + std::string(KvTypeName(type));
+    EXPECT_EQ(*CheckHandoff(ours, theirs), KvOrigin::kMixed) << KvTypeName(type);
+  }
+  KvLayout revised = Layout(KvType::kInt8);
+  revised.numerics_id = "ref exact kv=int8 attention/2";
+  EXPECT_EQ(*CheckHandoff(ours, revised), KvOrigin::kMixed) << "not to pass as equal";
+}
+
+TEST(CheckHandoff, AnotherModelVariantOrShapeIsRefusedByName) {
+  const KvLayout ours = Layout(KvType::kInt8);
   const std::pair<const char*, void (*)(KvLayout&)> changes[] = {
       {"layers", [](KvLayout& l) { l.layers = 5; }},
       {"kv_heads", [](KvLayout& l) { l.kv_heads = 1; }},
       {"head_dim", [](KvLayout& l) { l.head_dim = 128; }},
       {"model_fingerprint", [](KvLayout& l) { l.model_fingerprint = "model-b"; }},
-      {"compute_id", [](KvLayout& l) { l.compute_id = "avx2 fast"; }},
+      {"model_variant", [](KvLayout& l) { l.model_variant = "decay-1"; }},
       {"type", [](KvLayout& l) { l.slice_layout = "fake/1"; }}};
-  for (const auto& [field, change] : changes) {
-    KvLayout theirs = Layout(KvType::kBf16);
-    change(theirs);
-    const absl::Status status = CheckHandoff(ours, theirs);
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << field;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+  for (const bool other_kernels : {false, true}) {
+    for (const auto& [field, change] : changes) {
+      KvLayout theirs = Layout(KvType::kBf16);
+      change(theirs);
+      if (other_kernels && field != std::string("type")) theirs.compute_id = "avx2 fast";
+      const absl::Status status = CheckHandoff(ours, theirs).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << field;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(field));
+    }
   }
 }
 
-// Equal types promise equal tokens: other kernels would break that unseen.
-TEST(CheckHandoff, EqualTypesNeedTheSameNumerics) {
-  KvLayout theirs = Layout(KvType::kInt8);
-  theirs.numerics_id = "ref exact kv=int8 attention/2";
-  EXPECT_THAT(std::string(CheckHandoff(Layout(KvType::kInt8), theirs).message()),
-              HasSubstr("numerics_id"));
+// Blocks of a layout of their own cannot even be looked at by other kernels.
+TEST(CheckHandoff, OtherKernelsNeedASharedLayout) {
+  KvLayout ours = Layout(KvType::kBf16);
+  ours.slice_layout = "tiles/1";
+  KvLayout theirs = ours;
+  EXPECT_EQ(*CheckHandoff(ours, theirs), KvOrigin::kOwn);
+  theirs.compute_id = "avx2 fast";
+  EXPECT_THAT(std::string(CheckHandoff(ours, theirs).status().message()),
+              ::testing::AllOf(HasSubstr("compute_id"), HasSubstr("tiles/1")));
 }
 
 }  // namespace

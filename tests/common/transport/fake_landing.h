@@ -85,7 +85,7 @@ class FakeLanding final : public KvLanding {
     bool hold = false;
     Locked([&] {
       ++asked_;
-      foreign_ = request.foreign;
+      origin_ = request.origin;
       hold = hold_;
       if (hold) held_.emplace_back(request, granted);
     });
@@ -125,8 +125,8 @@ class FakeLanding final : public KvLanding {
     return WaitFor([&] { return answered_ >= n; });
   }
 
-  bool last_foreign() {
-    return Read([&] { return foreign_; });
+  kv::KvOrigin last_origin() {
+    return Read([&] { return origin_; });
   }
   size_t granted() {
     return Read([&] { return blocks_.size(); });
@@ -192,7 +192,8 @@ class FakeLanding final : public KvLanding {
   const kv::KvLayout layout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool hold_ = false, hold_commits_ = false, foreign_ = false, whole_prompts_ = false;
+  bool hold_ = false, hold_commits_ = false, whole_prompts_ = false;
+  kv::KvOrigin origin_ = kv::KvOrigin::kOwn;
   uint32_t first_block_ = 0;
   uint64_t reuse_ = 0;
   absl::Status refusal_, commit_refusal_;

@@ -45,7 +45,8 @@ TEST_P(MixedKv, BlocksHoldTheConvertedKvAndTheWireCarriesItsType) {
         EXPECT_TRUE(prompt.StoredAs(travels).StoredAs(layout_).Equals(landing_->blocks(1)))
             << kv::KvTypeName(sender) << " to " << kv::KvTypeName(receiver) << " over "
             << kv::KvTypeName(travels.type);
-        EXPECT_EQ(landing_->last_foreign(), sender != receiver || OnWire() != sender);
+        const bool same = sender == receiver && OnWire() == sender;
+        EXPECT_EQ(landing_->last_origin(), same ? kv::KvOrigin::kOwn : kv::KvOrigin::kConverted);
       }
     }
   }
@@ -125,9 +126,25 @@ TEST_P(MixedKv, TypesOfForeignLayoutsAreRefusedNamingThem) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_P(MixedKv, OtherKernelsOrAnotherModelAreRefusedWhateverTheTypes) {
+// The landing decides whether it takes them.
+TEST_P(MixedKv, KvOfOtherKernelsComesWithItsOrigin) {
+  for (const KvType sender : {KvType::kBf16, KvType::kInt8}) {
+    layout_ = SharedLayout(KvType::kBf16);
+    StartReceiver();
+    sender_layout_ = SharedLayout(sender);
+    sender_layout_->compute_id = "avx512";
+    sender_layout_->numerics_id = "avx512 kv";
+    StartSender();
+    PromptKv prompt(*sender_layout_, 3, 1);
+    ASSERT_EQ(HandOver(1, prompt), absl::OkStatus());
+    EXPECT_EQ(landing_->last_origin(), kv::KvOrigin::kMixed);
+    EXPECT_TRUE(prompt.StoredAs(layout_).Equals(landing_->blocks(1)));
+  }
+}
+
+TEST_P(MixedKv, AnotherModelIsRefusedWhateverTheTypes) {
   const std::pair<const char*, void (*)(kv::KvLayout&)> changes[] = {
-      {"compute_id", [](kv::KvLayout& l) { l.compute_id = "avx512"; }},
+      {"model_variant", [](kv::KvLayout& l) { l.model_variant = "decay-1"; }},
       {"model_fingerprint", [](kv::KvLayout& l) { l.model_fingerprint = "model-b"; }},
       {"head_dim", [](kv::KvLayout& l) { l.head_dim = 32; }}};
   layout_ = SharedLayout(KvType::kInt8);

@@ -43,7 +43,7 @@ TEST(SpecFromAssign, TakesEveryFieldOver) {
   v1::Assign assign = GoodAssign();
   assign.set_deadline_ms(2500);
   assign.set_tenant("gold");
-  assign.set_converted_kv(true);
+  assign.set_foreign_kv(true);
   assign.set_priority(-3);
   assign.set_window(128);
   assign.set_window_sinks(32);
