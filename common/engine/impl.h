@@ -276,9 +276,9 @@ class Engine::Impl final {
   // INVALID_ARGUMENT when the sequence cannot go on from it.
   absl::Status CheckState(const Sequence& sequence, const HandoffState& state) const;
 
+  std::unique_ptr<kv::KvArena> arena_;  // outlives the model, which may pin its memory
   const std::unique_ptr<model::Model> model_;
   const Options options_;
-  std::unique_ptr<kv::KvArena> arena_;
   const std::unique_ptr<kv::SwapArea> swap_;         // null: none
   const std::unique_ptr<kv::BlockFile> block_file_;  // null: none
   double copy_rate_ = 2e9;                           // bytes a second to it and back, as measured

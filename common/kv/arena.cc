@@ -111,7 +111,9 @@ size_t KvArena::Discard(BlockId first, uint32_t count) const {
     from = (begin + page - 1) / page * page;
     to = end / page * page;
   }
-  if (from >= to || madvise(data_ + from, to - from, MADV_DONTNEED) != 0) return 0;
+  if (from >= to) return 0;
+  if (mirror_ != nullptr) mirror_->BeforeDiscard(first, count);
+  if (madvise(data_ + from, to - from, MADV_DONTNEED) != 0) return 0;
   return to - from;
 }
 

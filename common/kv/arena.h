@@ -40,8 +40,8 @@ class KvArena final {
     return {Layer(block, layer), layer_bytes_};
   }
 
-  // For models that keep blocks elsewhere (BlockMirror); outlives the arena's
-  // use. Without one the next two do nothing.
+  // For models that keep blocks elsewhere (BlockMirror): outlives the arena's use, not
+  // the arena. Without one the next two do nothing.
   void SetMirror(BlockMirror* mirror) { mirror_ = mirror; }
   // On the model's thread: before bytes of the blocks are read through Layer,
   // and after they were written so (also by another thread).

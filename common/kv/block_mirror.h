@@ -2,6 +2,7 @@
 // Blocks of an arena that have their home in another memory, such as a GPU's.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "common/kv/block_pool.h"
@@ -21,6 +22,8 @@ class BlockMirror {
   // The bytes of the blocks in the arena are the valid ones now.
   virtual void AfterHostWrites(std::span<const BlockId> blocks) = 0;
   virtual void Copy(const KvArena& arena, BlockId from, BlockId to) = 0;
+  // The memory of these blocks in the arena is about to be given back.
+  virtual void BeforeDiscard(BlockId first, uint32_t count) = 0;
 };
 
 }  // namespace baton::kv

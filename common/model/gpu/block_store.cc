@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Create(const kv::KvArena
                                                                    " blocks (--kv-memory)")));
   BATON_ASSIGN_OR_RETURN(Buffer indices, device.Allocate(2 * sizeof(uint32_t), "an index"));
   return std::unique_ptr<BlockStore>(
-      new BlockStore(device, std::move(pool), std::move(indices), block_bytes, arena.blocks()));
+      new BlockStore(device, arena, std::move(pool), std::move(indices)));
 }
 
 void BlockStore::BeforeStep(const kv::KvArena& arena, std::span<const kv::BlockId> read,
@@ -31,6 +31,7 @@ void BlockStore::BeforeStep(const kv::KvArena& arena, std::span<const kv::BlockI
   for (const kv::BlockId block : read) {
     Valid& valid = valid_[static_cast<size_t>(block)];
     if (valid != Valid::kHost) continue;
+    pins_.Pin(block);
     device_.table().copy_in(data() + static_cast<size_t>(block) * block_bytes_,
                             arena.Layer(block, 0), block_bytes_, device_.stream());
     valid = Valid::kBoth;
@@ -44,6 +45,7 @@ void BlockStore::BeforeHostReads(const kv::KvArena& arena, std::span<const kv::B
   for (const kv::BlockId block : blocks) {
     Valid& valid = valid_[static_cast<size_t>(block)];
     if (valid != Valid::kDevice) continue;
+    pins_.Pin(block);
     device_.table().copy_out(arena.Layer(block, 0),
                              data() + static_cast<size_t>(block) * block_bytes_, block_bytes_,
                              device_.stream());

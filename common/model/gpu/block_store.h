@@ -12,12 +12,14 @@
 #include "common/kv/arena.h"
 #include "common/kv/block_mirror.h"
 #include "common/model/gpu/device.h"
+#include "common/model/gpu/pinned_arena.h"
 
 namespace baton::model::gpu {
 
 // Blocks move when the other side needs them: to the GPU before a step that
 // reads what the host wrote (a hand-off, a swap), to the host before it is read
-// there. What a step writes stays on the GPU. Thread safety: none.
+// there, through pinned memory. What a step writes stays on the GPU. The arena outlives
+// the object. Thread safety: none.
 class BlockStore final : public kv::BlockMirror {
  public:
   static absl::StatusOr<std::unique_ptr<BlockStore>> Create(const kv::KvArena& arena,
@@ -31,6 +33,7 @@ class BlockStore final : public kv::BlockMirror {
   void BeforeHostReads(const kv::KvArena& arena, std::span<const kv::BlockId> blocks) override;
   void AfterHostWrites(std::span<const kv::BlockId> blocks) override;
   void Copy(const kv::KvArena& arena, kv::BlockId from, kv::BlockId to) override;
+  void BeforeDiscard(kv::BlockId first, uint32_t count) override { pins_.Unpin(first, count); }
 
   std::byte* data() const { return pool_.data(); }
   size_t block_bytes() const { return block_bytes_; }
@@ -38,14 +41,16 @@ class BlockStore final : public kv::BlockMirror {
  private:
   enum class Valid : uint8_t { kHost, kDevice, kBoth };
 
-  BlockStore(const Device& device, Buffer pool, Buffer indices, size_t block_bytes, uint32_t blocks)
+  BlockStore(const Device& device, const kv::KvArena& arena, Buffer pool, Buffer indices)
       : device_(device),
+        pins_(arena, device.table()),
         pool_(std::move(pool)),
         indices_(std::move(indices)),
-        block_bytes_(block_bytes),
-        valid_(blocks, Valid::kHost) {}
+        block_bytes_(arena.layout().BlockBytes()),
+        valid_(arena.blocks(), Valid::kHost) {}
 
   const Device& device_;
+  PinnedArena pins_;
   const Buffer pool_;
   const Buffer indices_;  // of the block of a copy, and where it goes
   const size_t block_bytes_;

@@ -36,6 +36,10 @@ struct DeviceTable {
   void (*release)(void* memory);
   void* (*allocate_host)(size_t bytes);  // that copies run at full speed from and to
   void (*release_host)(void* memory);
+  // Makes host memory that is there already such memory, until unpin; false: the
+  // driver takes no more of it.
+  bool (*pin)(void* memory, size_t bytes);
+  void (*unpin)(void* memory);
   Stream (*make_stream)();
   void (*drop_stream)(Stream stream);
   // In the stream's order; host memory must stay until `finish`.

@@ -67,6 +67,13 @@ void* AllocateHost(size_t bytes) {
 }
 void ReleaseHost(void* memory) { Note(cudaFreeHost(memory)); }
 
+bool Pin(void* memory, size_t bytes) {
+  if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
+}
+void Unpin(void* memory) { Note(cudaHostUnregister(memory)); }
+
 Stream MakeStream() {
   cudaStream_t stream = nullptr;
   Note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -144,6 +151,8 @@ const DeviceTable* Table() {
     filled.release = Release;
     filled.allocate_host = AllocateHost;
     filled.release_host = ReleaseHost;
+    filled.pin = Pin;
+    filled.unpin = Unpin;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = CopyIn;

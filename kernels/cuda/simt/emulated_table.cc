@@ -46,6 +46,9 @@ void Release(void* memory) {
   std::free(memory);
 }
 
+bool Pin(void* /*memory*/, size_t /*bytes*/) { return true; }
+void Unpin(void* /*memory*/) {}
+
 Stream MakeStream() { return nullptr; }
 void DropStream(Stream /*stream*/) {}
 
@@ -98,6 +101,8 @@ const DeviceTable* Table() {
     filled.bind_thread = BindThread;
     filled.allocate = filled.allocate_host = Allocate;
     filled.release = filled.release_host = Release;
+    filled.pin = Pin;
+    filled.unpin = Unpin;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;

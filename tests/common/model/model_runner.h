@@ -50,8 +50,8 @@ class ModelRunner {
                            uint32_t head, bool values, uint32_t head_dim);
 
  private:
+  std::unique_ptr<kv::KvArena> arena_;  // outlives the model
   std::unique_ptr<Model> model_;
-  std::unique_ptr<kv::KvArena> arena_;
   std::vector<kv::BlockId> free_;
 };
 
