@@ -389,6 +389,9 @@ WorkerStatus FromProto(const v1::WorkerInfo& worker) {
   status.preemptions = load.preemptions();
   status.recomputed_tokens = load.recomputed_tokens();
   status.swapped_bytes = load.swapped_bytes();
+  const v1::DeviceMemory& memory = load.device_memory();
+  status.device_memory = {memory.total_bytes(), memory.free_bytes(), memory.weight_bytes(),
+                          memory.kv_bytes(), memory.step_bytes()};
   status.drafted_tokens = load.drafted_tokens();
   status.accepted_tokens = load.accepted_tokens();
   status.swap_bytes_used = load.swap_bytes_used();

@@ -223,6 +223,11 @@ struct WorkerStatus {
   uint64_t drafted_tokens = 0, accepted_tokens = 0;
   uint64_t swap_bytes_used = 0, swap_bytes_total = 0;
   uint64_t handoff_bytes = 0;  // of KV that it has handed over
+  // Bytes of its GPU: of the device, whoever uses it, and what this worker holds
+  // there. Zeros on a CPU.
+  struct DeviceMemory {
+    uint64_t total = 0, free = 0, weights = 0, kv_pool = 0, step_buffers = 0;
+  } device_memory;
 };
 
 struct ClusterStatus {

@@ -48,6 +48,13 @@ std::string HitRate(const WorkerStatus& worker) {
   return absl::StrCat(worker.prefix_hit_tokens * 100 / worker.prefix_lookup_tokens, "%");
 }
 
+// "used/total", whoever uses it.
+std::string GpuMemory(const WorkerStatus& worker) {
+  const auto& memory = worker.device_memory;
+  if (memory.total == 0) return "-";
+  return absl::StrCat(FormatBytes(memory.total - memory.free), "/", FormatBytes(memory.total));
+}
+
 std::vector<std::string> Row(const WorkerStatus& worker, const std::optional<Earlier>& earlier) {
   return {worker.id,
           worker.role,
@@ -65,6 +72,7 @@ std::vector<std::string> Row(const WorkerStatus& worker, const std::optional<Ear
           FormatBytes(worker.swap_bytes_used),
           absl::StrCat(worker.preemptions),
           FormatBytes(worker.resident_bytes),
+          GpuMemory(worker),
           absl::StrCat(worker.threads),
           absl::StrCat(worker.pid),
           worker.compute};
@@ -76,10 +84,11 @@ std::string FormatCluster(const ClusterStatus& cluster, const std::optional<Earl
   if (cluster.workers.empty()) return "no workers\n";
   std::vector<std::vector<std::string>> rows;
   for (const WorkerStatus& worker : cluster.workers) rows.push_back(Row(worker, earlier));
-  return FormatTable({"WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "PROMPT TOKENS",
-                      "IN/OUT TOKENS/S", "KV BLOCKS", "REQ+XFER+CACHE", "HITS", "XFER/S",
-                      "KV MEMORY", "SWAPPED", "PUT ASIDE", "RESIDENT", "THREADS", "PID", "COMPUTE"},
-                     rows);
+  return FormatTable(
+      {"WORKER", "ROLE", "STATE", "RUNNING", "WAITING", "PROMPT TOKENS", "IN/OUT TOKENS/S",
+       "KV BLOCKS", "REQ+XFER+CACHE", "HITS", "XFER/S", "KV MEMORY", "SWAPPED", "PUT ASIDE",
+       "RESIDENT", "GPU MEMORY", "THREADS", "PID", "COMPUTE"},
+      rows);
 }
 
 }  // namespace baton::cli

@@ -33,6 +33,11 @@ struct LoadOptions {
   uint32_t threads = 0;                          // 0: affinity and cgroup quota decide
   std::string isa = "auto";                      // one of IsaNames()
   uint32_t max_step_tokens = 1024;
+  // Sequences of one step, and blocks of the KV pool to come: what a GPU, whose memory
+  // does not grow, is asked for before anything is loaded. No function: no pool.
+  uint32_t max_sequences = 64;
+  std::function<absl::StatusOr<uint32_t>(const kv::KvLayout& layout, uint32_t context_tokens)>
+      plan_kv_blocks;
   // Most tokens of one sequence; 0: what the checkpoint says. More than that is
   // beyond what the model was trained for: for sequences with a window.
   uint32_t context_tokens = 0;

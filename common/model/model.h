@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,13 @@ struct ModelInfo {
   std::string compute;        // such as "avx512-vnni-bf16 fast"
   uint32_t threads = 1;
   bool windows = false;  // computes slices with a limited window
+};
+
+// Memory of the device that a model lives on, in bytes. Total and free are of the
+// whole device, whoever uses it.
+struct DeviceMemory {
+  uint64_t total_bytes = 0, free_bytes = 0;
+  uint64_t weight_bytes = 0, kv_bytes = 0, step_bytes = 0;
 };
 
 enum class LogitRows : uint8_t { kNone, kLast, kAll };
@@ -73,6 +81,10 @@ class Model {
   // The arena of all Forwards to come, before the first; for models that keep
   // blocks elsewhere (kv::BlockMirror). RESOURCE_EXHAUSTED: not so many.
   virtual absl::Status Attach(kv::KvArena& /*arena*/) { return absl::OkStatus(); }
+
+  // As of a second ago, while steps run; nothing of a model in the host's memory.
+  // Any thread.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
 
   // Computes every slice: reads KV of earlier positions, writes that of the
   // slice's own, and puts one row of logits per wanted row, in slice order,

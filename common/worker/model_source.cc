@@ -9,10 +9,12 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/cores/core_share.h"
 #include "common/kv/layout.h"
+#include "common/kv/memory_budget.h"
 #include "common/model/fake/fake_model.h"
 #include "common/model/gpu/gpu_model.h"
 #include "common/model/head_decay.h"
 #include "common/model/load.h"
+#include "common/worker/kv_budget.h"
 
 namespace baton::worker {
 namespace {
@@ -65,6 +67,11 @@ absl::StatusOr<std::unique_ptr<model::Model>> MakeModel(const Options& options,
   load.max_step_tokens = StepTokens(options);
   load.head_decay = std::move(decay);
   load.deterministic = options.deterministic;
+  load.max_sequences = options.max_sequences;
+  load.plan_kv_blocks = [&options](const kv::KvLayout& layout, uint32_t context_tokens) {
+    return PlanKvBlocks({.tokens = options.kv_tokens, .memory = options.kv_memory}, layout,
+                        context_tokens, kv::ReadMemoryBudget().available_bytes);
+  };
   if (!device.cpu) return model::gpu::LoadGpuModel(*checkpoint, load, device);
   load.cores = ShareCores(options);
   load.cache.folder = model::PackedCacheFolder(options.packed_cache);

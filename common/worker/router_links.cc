@@ -103,7 +103,8 @@ v1::Heartbeat RouterLinks::MakeHeartbeat(uint64_t owner) {
   }
   v1::Heartbeat heartbeat;
   const engine::Load load = engine_->load();
-  *heartbeat.mutable_load() = LoadMessage(load, engine_->model().kv_layout(), ResidentBytes());
+  *heartbeat.mutable_load() = LoadMessage(load, engine_->model().kv_layout(), ResidentBytes(),
+                                          engine_->model().device_memory());
   heartbeat.set_kv_credit_blocks(KvCredit(load, owner, routers));
   heartbeat.set_draining(draining_);
   return heartbeat;

@@ -126,7 +126,8 @@ v1::PrefixChanges PrefixMessage(const prefix::Changes& changes) {
 }
 
 v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
-                           uint64_t resident_bytes) {
+                           uint64_t resident_bytes,
+                           const std::optional<model::DeviceMemory>& device) {
   v1::WorkerLoad message;
   message.set_waiting_sequences(load.waiting_sequences);
   message.set_running_sequences(load.running_sequences);
@@ -154,6 +155,14 @@ v1::WorkerLoad LoadMessage(const engine::Load& load, const kv::KvLayout& layout,
   message.set_swap_bytes_used(load.swap_bytes_used);
   message.set_swap_bytes_total(load.swap_bytes_total);
   message.set_handoff_bytes(load.handoff_bytes);
+  if (device) {
+    v1::DeviceMemory* memory = message.mutable_device_memory();
+    memory->set_total_bytes(device->total_bytes);
+    memory->set_free_bytes(device->free_bytes);
+    memory->set_weight_bytes(device->weight_bytes);
+    memory->set_kv_bytes(device->kv_bytes);
+    memory->set_step_bytes(device->step_bytes);
+  }
   v1::StepCosts* costs = message.mutable_costs();
   costs->set_prompt_step(load.costs.prompt_step);
   costs->set_prompt_token(load.costs.prompt_token);

@@ -22,6 +22,9 @@ class TimedModel final : public model::Model {
   const model::ModelInfo& info() const override { return inner_->info(); }
   const kv::KvLayout& kv_layout() const override { return inner_->kv_layout(); }
   uint32_t max_step_tokens() const override { return inner_->max_step_tokens(); }
+  std::optional<model::DeviceMemory> device_memory() const override {
+    return inner_->device_memory();
+  }
   absl::Status Attach(kv::KvArena& arena) override { return inner_->Attach(arena); }
 
   absl::Status Forward(std::span<const model::Slice> slices, const kv::KvArena& arena,

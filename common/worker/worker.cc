@@ -212,7 +212,8 @@ v1::Hello Worker::MakeHello() const {
   info->set_role(options_.role == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL
                                                        : v1::WORKER_ROLE_DECODE);
   info->set_model(model.name);
-  *info->mutable_load() = LoadMessage(engine_->load(), layout, ResidentBytes());
+  *info->mutable_load() =
+      LoadMessage(engine_->load(), layout, ResidentBytes(), engine_->model().device_memory());
   info->set_pid(static_cast<uint32_t>(getpid()));
   info->set_compute(model.compute);
   info->set_threads(model.threads);

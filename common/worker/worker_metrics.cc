@@ -96,6 +96,22 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
       now.prefix_evictions, before.prefix_evictions);
 }
 
+void RefreshDevice(const model::DeviceMemory& memory, const metrics::Labels& labels,
+                   metrics::Metrics* metrics) {
+  const auto set = [&](std::string_view kind, uint64_t bytes) {
+    metrics
+        ->Gauge("baton_worker_device_memory_bytes",
+                "Memory of the GPU: in all and free, and what this worker uses it for",
+                Plus(labels, "kind", kind))
+        .Set(static_cast<double>(bytes));
+  };
+  set("total", memory.total_bytes);
+  set("free", memory.free_bytes);
+  set("weights", memory.weight_bytes);
+  set("kv_pool", memory.kv_bytes);
+  set("step_buffers", memory.step_bytes);
+}
+
 }  // namespace
 
 struct WorkerMetrics::Watched {
@@ -123,6 +139,8 @@ void WorkerMetrics::Watch(const engine::Engine* engine) {
     if (watched->engine == nullptr) return;
     const engine::Load load = watched->engine->load();
     Refresh(load, watched->last, labels, metrics);
+    const auto memory = watched->engine->model().device_memory();
+    if (memory) RefreshDevice(*memory, labels, metrics);
     watched->last = load;
   });
 }

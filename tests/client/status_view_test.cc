@@ -36,6 +36,13 @@ TEST(StatusView, ShowsBatchAndBlocksByOwner) {
   EXPECT_EQ(FormatCluster({}, std::nullopt), "no workers\n");
 }
 
+TEST(StatusView, ShowsHowMuchOfTheGpuIsUsed) {
+  ClusterStatus cluster = ClusterAt(0, 0);
+  EXPECT_THAT(FormatCluster(cluster, std::nullopt), Not(HasSubstr("GiB")));
+  cluster.workers[0].device_memory = {.total = uint64_t{80} << 30, .free = uint64_t{60} << 30};
+  EXPECT_THAT(FormatCluster(cluster, std::nullopt), HasSubstr("20.00 GiB/80.00 GiB"));
+}
+
 TEST(StatusView, RatesAreTakenFromTwoLooks) {
   const Earlier earlier{ClusterAt(1000, 200), 2};
   EXPECT_THAT(FormatCluster(ClusterAt(5000, 500), earlier), HasSubstr("2000/150"));

@@ -37,6 +37,7 @@ class BlockStore final : public kv::BlockMirror {
 
   std::byte* data() const { return pool_.data(); }
   size_t block_bytes() const { return block_bytes_; }
+  uint64_t bytes() const { return pool_.bytes(); }
 
  private:
   enum class Valid : uint8_t { kHost, kDevice, kBoth };

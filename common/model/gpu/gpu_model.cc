@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 
 namespace baton::model::gpu {
@@ -26,7 +27,8 @@ GpuModel::GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig
       vendor_(std::move(vendor)),
       info_(std::move(info)),
       layout_(std::move(layout)),
-      max_step_tokens_(max_step_tokens) {}
+      max_step_tokens_(max_step_tokens),
+      memory_(weights_.bytes) {}
 
 GpuModel::~GpuModel() { DropGraphs(); }
 
@@ -35,7 +37,14 @@ absl::Status GpuModel::Attach(kv::KvArena& arena) {
   DropGraphs();
   BATON_ASSIGN_OR_RETURN(blocks_, BlockStore::Create(arena, *device_));
   arena.SetMirror(blocks_.get());
+  LookAtMemory();
   return absl::OkStatus();
+}
+
+void GpuModel::LookAtMemory() {
+  device_->table().bind_thread();
+  const uint64_t kv_bytes = blocks_ == nullptr ? 0 : blocks_->bytes();
+  memory_.Look(*device_, kv_bytes, step_bytes_ + upload_.room(), absl::Now());
 }
 
 absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena& arena,
@@ -67,6 +76,7 @@ absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena&
     table.copy_out(logits.data(), logits_.data(), logits.size_bytes(), device_->stream());
   }
   BATON_RETURN_IF_ERROR(device_->Finish());
+  LookAtMemory();
   for (uint32_t layer = 0; layer_done && layer < config_.layers; ++layer) layer_done(layer);
   return absl::OkStatus();
 }
@@ -108,8 +118,10 @@ void GpuModel::DropGraphs() {
 absl::Status GpuModel::Grow(Buffer& buffer, size_t bytes, const std::string& purpose) {
   if (buffer.bytes() >= bytes) return absl::OkStatus();
   DropGraphs();
+  step_bytes_ -= buffer.bytes();
   buffer = Buffer();
   BATON_ASSIGN_OR_RETURN(buffer, device_->Allocate(bytes, purpose));
+  step_bytes_ += bytes;
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/model/gpu/block_store.h"
 #include "common/model/gpu/device.h"
+#include "common/model/gpu/memory_watch.h"
 #include "common/model/gpu/step_plan.h"
 #include "common/model/gpu/step_upload.h"
 #include "common/model/gpu/vendor_products.h"
@@ -37,6 +38,8 @@ class GpuModel final : public Model {
   absl::Status Attach(kv::KvArena& arena) override;
   absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                        std::span<float> logits, const LayerDone& layer_done) override;
+  std::optional<DeviceMemory> device_memory() const override { return memory_.Read(); }
+  void Idle() override { LookAtMemory(); }
   // Captured so far.
   size_t graphs() const { return graphs_.size(); }
 
@@ -65,6 +68,7 @@ class GpuModel final : public Model {
   void Multiply(const Matrix& matrix, dev::Epilogue epilogue, const void* in, void* out,
                 uint32_t stride, uint32_t rows, bool vendor = false);
   dev::KvPool PoolOf(uint32_t layer) const;
+  void LookAtMemory();
   // Makes `buffer` hold at least `bytes`.
   absl::Status Grow(Buffer& buffer, size_t bytes, const std::string& purpose);
 
@@ -75,6 +79,8 @@ class GpuModel final : public Model {
   const ModelInfo info_;
   const kv::KvLayout layout_;
   const uint32_t max_step_tokens_;
+  MemoryWatch memory_;
+  uint64_t step_bytes_ = 0;  // of the buffers below, but for the upload's
   std::unique_ptr<BlockStore> blocks_;
   StepUpload upload_;
   // float32: the residual, q k v side by side, attention's parts, logits.

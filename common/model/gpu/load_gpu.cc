@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/model/gpu/gpu_model.h"
+#include "common/model/gpu/memory_plan.h"
 #include "common/model/model_facts.h"
 #include "kernels/packing/kv_slices.h"
 
@@ -42,6 +43,23 @@ kv::KvLayout LayoutOf(const checkpoint::Checkpoint& checkpoint,
   return layout;
 }
 
+absl::Status CheckMemory(const checkpoint::ModelWeights& stored,
+                         const checkpoint::ModelConfig& config, const kv::KvLayout& layout,
+                         const LoadOptions& options, const Device& device) {
+  MemoryPlan plan;
+  plan.weights = WeightBytes(stored, config);
+  plan.step_buffers =
+      StepBytes(config, {.tokens = options.max_step_tokens, .sequences = options.max_sequences});
+  if (!options.deterministic) {
+    plan.step_buffers += VendorProducts::BytesFor(config, options.max_step_tokens);
+  }
+  if (options.plan_kv_blocks) {
+    BATON_ASSIGN_OR_RETURN(const uint32_t blocks, options.plan_kv_blocks(layout, config.context));
+    plan.kv_pool = uint64_t{blocks} * layout.BlockBytes();
+  }
+  return CheckFits(plan, device.facts());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint& checkpoint,
@@ -59,6 +77,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint
   }
   BATON_ASSIGN_OR_RETURN(checkpoint::ModelWeights stored, checkpoint.Weights());
   BATON_RETURN_IF_ERROR(ChooseWeights(options.weights, stored));
+  kv::KvLayout layout = LayoutOf(checkpoint, stored, type, *device, "");
+  BATON_RETURN_IF_ERROR(CheckMemory(stored, config, layout, options, *device));
   BATON_ASSIGN_OR_RETURN(Weights weights, LoadWeights(checkpoint, stored, config, *device));
   LogInfo("weights are on the GPU", {{"device", std::string(device->facts().name)},
                                      {"mib", weights.bytes >> 20},
@@ -66,9 +86,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadGpuModel(const checkpoint::Checkpoint
   std::unique_ptr<VendorProducts> vendor;
   if (!options.deterministic) {
     BATON_ASSIGN_OR_RETURN(vendor, VendorProducts::Open(*device, weights));
+    layout = LayoutOf(checkpoint, stored, type, *device, vendor->library());
   }
-  kv::KvLayout layout =
-      LayoutOf(checkpoint, stored, type, *device, vendor == nullptr ? "" : vendor->library());
   ModelInfo info = FactsOf(checkpoint, stored, config);
   info.weight_bytes = weights.bytes;
   info.windows = true;

@@ -37,6 +37,14 @@ absl::StatusOr<std::unique_ptr<VendorProducts>> VendorProducts::Open(const Devic
       new VendorProducts(device, library, sizes, std::move(scratch)));
 }
 
+uint64_t VendorProducts::BytesFor(const checkpoint::ModelConfig& config, uint32_t tokens) {
+  const uint64_t context = uint64_t{config.heads} * config.head_dim;
+  const uint64_t swiglu = uint64_t{2} * config.ffn;
+  const uint64_t qkv = context + uint64_t{2} * config.kv_heads * config.head_dim;
+  return std::max(swiglu, qkv) * config.hidden * sizeof(uint16_t) +
+         tokens * (swiglu * sizeof(float) + context * sizeof(uint16_t));
+}
+
 absl::Status VendorProducts::Prepare(uint32_t rows) {
   const std::string purpose = absl::StrCat("a step of ", rows, " tokens");
   const std::pair<Buffer*, size_t> buffers[] = {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/checkpoint/checkpoint.h"
 #include "common/model/gpu/device.h"
 #include "common/model/gpu/weights.h"
 
@@ -21,6 +22,9 @@ class VendorProducts final {
   // for the largest matrix of a layer.
   static absl::StatusOr<std::unique_ptr<VendorProducts>> Open(const Device& device,
                                                               const Weights& weights);
+
+  // What one takes of the device for steps of at most `tokens`.
+  static uint64_t BytesFor(const checkpoint::ModelConfig& config, uint32_t tokens);
 
   const std::string& library() const { return library_; }  // with its version
   // Whether a step of so many rows is computed by it.

@@ -40,6 +40,8 @@ struct DeviceTable {
   // driver takes no more of it.
   bool (*pin)(void* memory, size_t bytes);
   void (*unpin)(void* memory);
+  // Of the device, whoever uses it; zeros when the driver does not say.
+  void (*memory)(uint64_t* total_bytes, uint64_t* free_bytes);
   Stream (*make_stream)();
   void (*drop_stream)(Stream stream);
   // In the stream's order; host memory must stay until `finish`.

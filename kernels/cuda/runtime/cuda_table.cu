@@ -74,6 +74,13 @@ bool Pin(void* memory, size_t bytes) {
 }
 void Unpin(void* memory) { Note(cudaHostUnregister(memory)); }
 
+void Memory(uint64_t* total_bytes, uint64_t* free_bytes) {
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  *total_bytes = total;
+  *free_bytes = free;
+}
+
 Stream MakeStream() {
   cudaStream_t stream = nullptr;
   Note(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -153,6 +160,7 @@ const DeviceTable* Table() {
     filled.release_host = ReleaseHost;
     filled.pin = Pin;
     filled.unpin = Unpin;
+    filled.memory = Memory;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = CopyIn;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of libbaton_gpu_emulated.so, for tests: memory of its own, so that
 // what the host forgets to copy is missed; every start runs at once.
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,13 +20,28 @@
 namespace baton::gpu {
 namespace {
 
-constexpr uint64_t kBytes = uint64_t{4} << 30;
+constexpr uint64_t kDefaultBytes = uint64_t{4} << 30;
+
+// $BATON_EMULATED_GPU_BYTES: a device of another size.
+uint64_t TotalBytes() {
+  const char* text = std::getenv("BATON_EMULATED_GPU_BYTES");
+  return text == nullptr ? kDefaultBytes : std::strtoull(text, nullptr, 10);
+}
+
+// Several threads have a device each: a model's and those of transports.
+std::atomic<uint64_t> used_bytes{0};
+
+void Memory(uint64_t* total_bytes, uint64_t* free_bytes) {
+  const uint64_t used = used_bytes;
+  *total_bytes = TotalBytes();
+  *free_bytes = *total_bytes > used ? *total_bytes - used : 0;
+}
 
 const char* Open(int index, DeviceFacts* facts) {
   if (index != 0) return "there is no device of that number";
   std::snprintf(facts->name, sizeof(facts->name), "emulated GPU");
   std::snprintf(facts->architecture, sizeof(facts->architecture), "simt");
-  facts->total_bytes = facts->free_bytes = kBytes;
+  Memory(&facts->total_bytes, &facts->free_bytes);
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets any.
   simt::SetOverlap(std::getenv("BATON_EMULATED_OVERLAP") != nullptr);
   return nullptr;
@@ -33,17 +50,37 @@ const char* Open(int index, DeviceFacts* facts) {
 void BindThread() {}
 
 // Filled with NaN patterns, as nobody may count on what is there.
-void* Allocate(size_t bytes) {
-  if (bytes > kBytes) return nullptr;
+void* AllocateHost(size_t bytes) {
   void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (memory == nullptr) return nullptr;
   std::memset(memory, 0xff, bytes);
   if (simt::OverlapIsOn()) simt::AddMemory(memory, bytes);
   return memory;
 }
-void Release(void* memory) {
+void ReleaseHost(void* memory) {
   simt::DropMemory(memory);
   std::free(memory);
+}
+
+// Its size stands in the 256 bytes before it.
+constexpr size_t kHeader = 256;
+
+void* Allocate(size_t bytes) {
+  uint64_t total = 0, free = 0;
+  Memory(&total, &free);
+  if (bytes > free) return nullptr;
+  auto* memory = static_cast<std::byte*>(AllocateHost(kHeader + bytes));
+  if (memory == nullptr) return nullptr;
+  std::memcpy(memory, &bytes, sizeof(bytes));
+  used_bytes += bytes;
+  return memory + kHeader;
+}
+void Release(void* memory) {
+  auto* header = static_cast<std::byte*>(memory) - kHeader;
+  size_t bytes = 0;
+  std::memcpy(&bytes, header, sizeof(bytes));
+  used_bytes -= bytes;
+  ReleaseHost(header);
 }
 
 bool Pin(void* /*memory*/, size_t /*bytes*/) { return true; }
@@ -99,10 +136,13 @@ const DeviceTable* Table() {
     filled.name = "emulated";
     filled.open = Open;
     filled.bind_thread = BindThread;
-    filled.allocate = filled.allocate_host = Allocate;
-    filled.release = filled.release_host = Release;
+    filled.allocate = Allocate;
+    filled.release = Release;
+    filled.allocate_host = AllocateHost;
+    filled.release_host = ReleaseHost;
     filled.pin = Pin;
     filled.unpin = Unpin;
+    filled.memory = Memory;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;

@@ -107,6 +107,16 @@ TEST(LoadMessage, BytesFollowFromTheLayout) {
   EXPECT_EQ(message.resident_bytes(), 77);
   EXPECT_EQ(message.kv_blocks_reclaimable(), 3);
   EXPECT_EQ(message.prefix_hit_tokens(), 96);
+  EXPECT_FALSE(message.has_device_memory());
+}
+
+TEST(LoadMessage, SaysWhatTheGpusMemoryIsUsedFor) {
+  const v1::WorkerLoad message = LoadMessage({}, {}, 0, model::DeviceMemory{5, 4, 3, 2, 1});
+  EXPECT_EQ(message.device_memory().total_bytes(), 5);
+  EXPECT_EQ(message.device_memory().free_bytes(), 4);
+  EXPECT_EQ(message.device_memory().weight_bytes(), 3);
+  EXPECT_EQ(message.device_memory().kv_bytes(), 2);
+  EXPECT_EQ(message.device_memory().step_bytes(), 1);
 }
 
 }  // namespace
