@@ -17,6 +17,8 @@
 #include "common/kv/block_pool.h"
 #include "common/kv/layout.h"
 #include "common/kv/window.h"
+#include "common/sampling/logit_edits.h"
+#include "common/sampling/params.h"
 
 namespace baton::model {
 
@@ -46,6 +48,12 @@ struct DeviceMemory {
 
 enum class LogitRows : uint8_t { kNone, kLast, kAll };
 
+// How the token behind a slice is chosen.
+struct TokenChoice {
+  const sampling::Params* params = nullptr;
+  sampling::Position position;
+};
+
 // One sequence's part of a step: `tokens` at positions
 // [first_position, first_position + tokens.size()).
 struct Slice {
@@ -57,11 +65,21 @@ struct Slice {
   LogitRows logit_rows = LogitRows::kNone;
   // What its positions see; blocks that none of them sees are not read.
   kv::Window window = {};
+
+  // In steps of a StepQueue alone (step_queue.h), with LogitRows::kLast: the token
+  // behind it is wanted instead of the logits.
+  const TokenChoice* choice = nullptr;
+  // Likewise, of one token: it is the one that the step before chooses for the slice
+  // which was its `follows`th of those with a choice; `tokens` counts for nothing.
+  // `choice` is of the position behind it, its `tokens` without it.
+  std::optional<uint32_t> follows = std::nullopt;
 };
 
 // Called when a layer's KV of the whole step stands in the arena; on the
 // thread that called Forward. May be empty.
 using LayerDone = std::function<void(uint32_t layer)>;
+
+class StepQueue;
 
 // A loaded model on a device.
 //
@@ -95,6 +113,10 @@ class Model {
   // INTERNAL: the device failed; the step's results are not to be used.
   virtual absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                                std::span<float> logits, const LayerDone& layer_done) = 0;
+
+  // For models that choose tokens themselves, and take a step before the one before is
+  // read; null: this one does not. Forward is for times when the queue is empty.
+  virtual StepQueue* queue() { return nullptr; }
 
   // Calls function(i) for every i below `count`, some of them at once where the
   // model has threads: for what is left to do with the rows of a step. On the

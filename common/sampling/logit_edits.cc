@@ -50,15 +50,19 @@ bool Penalize(const Params& params, const Position& position, std::span<float> l
   return finite;
 }
 
-void BanSequences(const Params& params, const Position& position, std::span<float> logits) {
+// Calls ban(token) for what bad sequences and min_tokens ban.
+template <typename Ban>
+void ForEachBanned(const Params& params, const Position& position, Ban ban) {
   for (const std::vector<TokenId>& sequence : params.bad_sequences) {
     const size_t before = sequence.size() - 1;
-    if (before > position.tokens.size() || sequence.back() >= logits.size()) continue;
+    if (before > position.tokens.size()) continue;
     if (std::equal(sequence.begin(), sequence.end() - 1,
                    position.tokens.end() - static_cast<std::ptrdiff_t>(before))) {
-      logits[sequence.back()] = kBanned;
+      ban(sequence.back());
     }
   }
+  if (position.output_index >= params.min_tokens) return;
+  for (const TokenId token : position.end_tokens) ban(token);
 }
 
 void BanOthers(std::span<const uint64_t> allowed, std::span<float> logits) {
@@ -81,6 +85,12 @@ bool EditsLogits(const Params& params, const Position& position) {
          position.output_index < params.min_tokens || !position.allowed.empty();
 }
 
+std::vector<TokenId> BannedTokens(const Params& params, const Position& position) {
+  std::vector<TokenId> banned;
+  ForEachBanned(params, position, [&banned](TokenId token) { banned.push_back(token); });
+  return banned;
+}
+
 bool EditLogits(const Params& params, const Position& position, std::span<float> logits) {
   if (params.penalizes() && !Penalize(params, position, logits)) return false;
   for (const auto& [token, bias] : params.logit_bias) {
@@ -88,12 +98,9 @@ bool EditLogits(const Params& params, const Position& position, std::span<float>
     if (!std::isfinite(logits[token])) return false;
     logits[token] = Clamp(logits[token] + bias);
   }
-  BanSequences(params, position, logits);
-  if (position.output_index < params.min_tokens) {
-    for (TokenId token : position.end_tokens) {
-      if (token < logits.size()) logits[token] = kBanned;
-    }
-  }
+  ForEachBanned(params, position, [logits](TokenId token) {
+    if (token < logits.size()) logits[token] = kBanned;
+  });
   if (!position.allowed.empty()) BanOthers(position.allowed, logits);
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "common/base/types.h"
 #include "common/sampling/params.h"
@@ -36,6 +37,10 @@ struct Position {
 inline constexpr float kBanned = -std::numeric_limits<float>::max();
 
 bool EditsLogits(const Params& params, const Position& position);
+
+// What bad sequences and min_tokens ban there, maybe some more than once or outside
+// of the vocabulary.
+std::vector<TokenId> BannedTokens(const Params& params, const Position& position);
 
 // In this order, each from the result of the one before, and clamped to finite
 // values:

@@ -22,13 +22,6 @@ SamplerScratch& ThreadSamplerScratch() {
   return scratch;
 }
 
-absl::Status EveryTokenBanned(const Position& position) {
-  if (position.allowed.empty()) return absl::InternalError("every token is banned");
-  return absl::FailedPreconditionError(
-      "no token can follow: the constraint allows none of the vocabulary's, or none that bad "
-      "words and min_tokens leave");
-}
-
 // The row after the steps that change logits, ready for the others.
 absl::Status StartChain(std::span<const float> usable, const Position& position,
                         const Params& params, SamplerScratch& scratch) {
@@ -39,7 +32,7 @@ absl::Status StartChain(std::span<const float> usable, const Position& position,
     row = scratch.edited;
   }
   if (!scratch.chain.Start(row)) return NotFinite();
-  if (scratch.chain.max() == kBanned) return EveryTokenBanned(position);
+  if (scratch.chain.max() == kBanned) return EveryTokenBanned(!position.allowed.empty());
   return absl::OkStatus();
 }
 
@@ -71,6 +64,13 @@ absl::StatusOr<TokenLogprobs> LogprobsOf(std::span<const float> usable, TokenId 
 }
 
 }  // namespace
+
+absl::Status EveryTokenBanned(bool constrained) {
+  if (!constrained) return absl::InternalError("every token is banned");
+  return absl::FailedPreconditionError(
+      "no token can follow: the constraint allows none of the vocabulary's, or none that bad "
+      "words and min_tokens leave");
+}
 
 double CounterUniform(uint64_t seed, uint32_t choice, uint32_t output_index) {
   const auto bits = Philox4x32({output_index, choice, 0, 0},

@@ -34,6 +34,9 @@ double CounterUniform(uint64_t seed, uint32_t choice, uint32_t output_index);
 absl::StatusOr<Sample> SampleToken(std::span<const float> logits, uint32_t usable_vocabulary,
                                    const Position& position, const Params& params);
 
+// What it says when no token is left; NotFinite is the other.
+absl::Status EveryTokenBanned(bool constrained);
+
 // Log-probabilities of `token` in a row of usable logits, with the `top` most
 // probable tokens. INTERNAL when a logit is NaN or infinite.
 absl::StatusOr<TokenLogprobs> ComputeLogprobs(std::span<const float> logits, TokenId token,

@@ -33,7 +33,10 @@ BATON_KERNEL(kThreads)
 EmbedKernel(EmbedTask task) {
   StartAfterProducers();
   const uint32_t row = BlockIndex().x;
-  const size_t from = size_t{task.tokens[row]} * task.hidden;
+  const int32_t source = task.sources == nullptr ? -1 : task.sources[row];
+  uint32_t token = source < 0 ? task.tokens[row] : task.chosen[source];
+  if (token >= task.vocabulary) token = 0;
+  const size_t from = size_t{token} * task.hidden;
   float* to = task.x + size_t{row} * task.hidden;
   for (uint32_t i = 4 * ThreadIndex(); i < task.hidden; i += 4 * kThreads) {
     *reinterpret_cast<Words4*>(to + i) = FourValues<kType>(task.table, from + i);

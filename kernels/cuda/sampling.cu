@@ -112,6 +112,14 @@ BATON_DEVICE void AddBiases(const SampleTask& task, const SampleRow& row, float*
   }
 }
 
+// What a constraint does not allow.
+BATON_DEVICE void BanOthers(const uint32_t* mask, const SampleRow& row, float* logits) {
+  for (uint32_t i = ThreadIndex(); i < row.usable_vocabulary; i += kThreads) {
+    const bool allowed = i / 32 < row.mask_words && (mask[i / 32] >> (i % 32) & 1) != 0;
+    if (!allowed) logits[i] = -kFloatMax;
+  }
+}
+
 BATON_DEVICE void Edit(const SampleTask& task, const SampleRow& row, float* logits,
                        Shared& shared) {
   const bool penalizes =
@@ -123,6 +131,7 @@ BATON_DEVICE void Edit(const SampleTask& task, const SampleRow& row, float* logi
   for (uint32_t i = row.banned_begin + ThreadIndex(); i < row.banned_end; i += kThreads) {
     if (task.banned[i] < row.usable_vocabulary) logits[task.banned[i]] = -kFloatMax;
   }
+  if (row.mask_words > 0) BanOthers(task.masks + row.mask_begin, row, logits);
   SyncBlock();
 }
 

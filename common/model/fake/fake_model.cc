@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/model/fake/fake_queue.h"
 #include "common/model/fake/hash_chain.h"
 
 namespace baton::model {
@@ -100,6 +101,7 @@ class FakeModel final : public Model {
   const ModelInfo& info() const override { return info_; }
   const kv::KvLayout& kv_layout() const override { return layout_; }
   uint32_t max_step_tokens() const override { return options_.max_step_tokens; }
+  StepQueue* queue() override { return options_.queues ? &queue_ : nullptr; }
 
   absl::Status Forward(std::span<const Slice> slices, const kv::KvArena& arena,
                        std::span<float> logits, const LayerDone& layer_done) override {
@@ -203,6 +205,7 @@ class FakeModel final : public Model {
   const FakeOptions options_;
   const ModelInfo info_;
   const kv::KvLayout layout_;
+  FakeQueue queue_{*this};
 };
 
 absl::Status Invalid(const char* field, uint64_t value, const char* rule) {

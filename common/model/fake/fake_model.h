@@ -29,6 +29,7 @@ struct FakeOptions {
   std::vector<TokenId> end_tokens = {2};
   uint64_t seed = 1;  // other seeds, other text
   bool windows = true;
+  bool queues = false;  // has a StepQueue (fake_queue.h)
 
   // Time that a step takes: for tests of faults, cancellation and load.
   absl::Duration delay_per_step = absl::ZeroDuration();

@@ -91,11 +91,14 @@ absl::StatusOr<Buffer> Device::Upload(std::span<const std::byte> bytes,
   return buffer;
 }
 
-absl::Status Device::Finish() const {
-  if (const char* problem = table_->finish(stream_)) {
-    return absl::InternalError(absl::StrCat("the GPU failed: ", problem));
-  }
-  return absl::OkStatus();
+absl::Status Device::Heard(const char* problem) const {
+  if (problem == nullptr) return absl::OkStatus();
+  ++failures_;
+  return absl::InternalError(absl::StrCat("the GPU failed: ", problem));
 }
+
+absl::Status Device::Finish() const { return Heard(table_->finish(stream_)); }
+
+absl::Status Device::Wait(dev::Event event) const { return Heard(table_->wait(event)); }
 
 }  // namespace baton::model::gpu

@@ -80,14 +80,21 @@ class Device final {
   absl::StatusOr<Buffer> Upload(std::span<const std::byte> bytes, const std::string& purpose) const;
   // INTERNAL when something that was started has failed.
   absl::Status Finish() const;
+  // The same of what stands before the event in the stream.
+  absl::Status Wait(dev::Event event) const;
+  // How often the two have said so: who waits for one thing may hear of another.
+  uint64_t failures() const { return failures_; }
 
  private:
   Device(const dev::DeviceTable* table, const dev::DeviceFacts& facts)
       : table_(table), facts_(facts), stream_(table->make_stream()) {}
 
   const dev::DeviceTable* const table_;
+  absl::Status Heard(const char* problem) const;
+
   const dev::DeviceFacts facts_;
   const dev::Stream stream_;
+  mutable uint64_t failures_ = 0;
 };
 
 }  // namespace baton::model::gpu

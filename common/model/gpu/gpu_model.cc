@@ -28,13 +28,22 @@ GpuModel::GpuModel(std::unique_ptr<Device> device, const checkpoint::ModelConfig
       info_(std::move(info)),
       layout_(std::move(layout)),
       max_step_tokens_(max_step_tokens),
-      memory_(weights_.bytes) {}
+      memory_(weights_.bytes) {
+  for (Pending& step : steps_) step.done = device_->table().make_event();
+}
 
-GpuModel::~GpuModel() { DropGraphs(); }
+GpuModel::~GpuModel() {
+  device_->table().bind_thread();
+  (void)device_->Finish();
+  DropGraphs();
+  for (const Pending& step : steps_) device_->table().drop_event(step.done);
+}
 
 absl::Status GpuModel::Attach(kv::KvArena& arena) {
   device_->table().bind_thread();
   DropGraphs();
+  BATON_ASSIGN_OR_RETURN(
+      chosen_, device_->Allocate(GraphRows(max_step_tokens_) * sizeof(uint32_t), "chosen tokens"));
   BATON_ASSIGN_OR_RETURN(blocks_, BlockStore::Create(arena, *device_));
   arena.SetMirror(blocks_.get());
   LookAtMemory();
@@ -47,45 +56,12 @@ void GpuModel::LookAtMemory() {
   memory_.Look(*device_, kv_bytes, step_bytes_ + upload_.room(), absl::Now());
 }
 
-absl::Status GpuModel::Forward(std::span<const Slice> slices, const kv::KvArena& arena,
-                               std::span<float> logits, const LayerDone& layer_done) {
-  if (blocks_ == nullptr) return absl::FailedPreconditionError("no arena is attached to the model");
-  BATON_ASSIGN_OR_RETURN(const Step step, PlanStep(slices, config_, max_step_tokens_, 1));
-  if (logits.size() != step.logit_rows.size() * config_.vocabulary) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("room for %u logits; %u rows of %u are wanted", logits.size(),
-                        step.logit_rows.size(), config_.vocabulary));
-  }
-  const StepPlan plan = PlanGpuStep(step, config_.heads / config_.kv_heads);
-  const dev::DeviceTable& table = device_->table();
-  table.bind_thread();
-  BATON_RETURN_IF_ERROR(Prepare(plan));
-  blocks_->BeforeStep(arena, plan.read, plan.written);
-  const Arrays arrays = Upload(plan);
-  if (!plan.fresh.empty()) {
-    table.zero_blocks({blocks_->data(), arrays.fresh, blocks_->block_bytes(),
-                       blocks_->block_bytes(), static_cast<uint32_t>(plan.fresh.size())},
-                      device_->stream());
-  }
-  if (plan.graph) {
-    ReplayStep(plan, arrays);
-  } else {
-    RunStep(plan, arrays);
-  }
-  if (!logits.empty()) {  // without those of padded rows, which come last
-    table.copy_out(logits.data(), logits_.data(), logits.size_bytes(), device_->stream());
-  }
-  BATON_RETURN_IF_ERROR(device_->Finish());
-  LookAtMemory();
-  for (uint32_t layer = 0; layer_done && layer < config_.layers; ++layer) layer_done(layer);
-  return absl::OkStatus();
-}
-
 void GpuModel::RunStep(const StepPlan& plan, const Arrays& arrays) {
   const auto rows = static_cast<uint32_t>(plan.tokens.size());
-  device_->table().embed({weights_.table_type, weights_.embedding.data(), arrays.tokens,
-                          x_.as<float>(), rows, config_.hidden},
-                         device_->stream());
+  device_->table().embed(
+      {weights_.table_type, weights_.embedding.data(), arrays.tokens, arrays.sources,
+       chosen_.as<uint32_t>(), x_.as<float>(), rows, config_.hidden, config_.vocabulary},
+      device_->stream());
   for (uint32_t layer = 0; layer < config_.layers; ++layer) RunLayer(plan, arrays, rows, layer);
   if (const auto count = static_cast<uint32_t>(plan.logit_rows.size()); count > 0) {
     Norm(weights_.final_norm, arrays.logit_rows, count);
@@ -94,15 +70,47 @@ void GpuModel::RunStep(const StepPlan& plan, const Arrays& arrays) {
   }
 }
 
-void GpuModel::ReplayStep(const StepPlan& plan, const Arrays& arrays) {
+// Where all tokens are chosen, that is part of the graph; else it comes behind it.
+void GpuModel::RunAll(const StepPlan& plan, const SamplePlan& samples, const Arrays& arrays) {
+  const size_t chosen = samples.chosen();
+  if (!plan.graph) {
+    RunStep(plan, arrays);
+    return Choose(arrays, chosen);
+  }
+  const bool all = samples.rows.size() == plan.tokens.size();
+  ReplayStep(plan, arrays, all);
+  if (!all) Choose(arrays, chosen);
+}
+
+void GpuModel::Choose(const Arrays& arrays, size_t rows) {
+  if (rows == 0) return;
+  dev::SampleTask task{};
+  task.rows = arrays.samples;
+  task.history = reinterpret_cast<const dev::TokenCount*>(arrays.lists);
+  task.biases = reinterpret_cast<const dev::TokenBias*>(arrays.lists);
+  task.banned = task.masks = arrays.lists;
+  task.logits = logits_.as<float>();
+  task.weights = weights_of_tokens_.as<float>();
+  task.tokens = chosen_.as<uint32_t>();
+  task.row_count = static_cast<uint32_t>(rows);
+  task.stride = config_.vocabulary;
+  device_->table().sample(task, device_->stream());
+}
+
+void GpuModel::ReplayStep(const StepPlan& plan, const Arrays& arrays, bool chooses) {
   const dev::DeviceTable& table = device_->table();
-  const std::pair key(static_cast<uint32_t>(plan.tokens.size()), plan.decode_segments);
+  const auto rows = static_cast<uint32_t>(plan.tokens.size());
+  const auto run = [&] {
+    RunStep(plan, arrays);
+    if (chooses) Choose(arrays, rows);
+  };
+  const std::tuple key(rows, plan.decode_segments, chooses);
   auto found = graphs_.find(key);
   if (found == graphs_.end()) {
     table.begin_capture(device_->stream());
-    RunStep(plan, arrays);
+    run();
     const dev::Graph graph = table.end_capture(device_->stream());
-    if (graph == nullptr) return RunStep(plan, arrays);
+    if (graph == nullptr) return run();
     if (graphs_.size() >= kMostGraphs) DropGraphs();
     found = graphs_.emplace(key, graph).first;
   }
@@ -114,9 +122,10 @@ void GpuModel::DropGraphs() {
   graphs_.clear();
 }
 
-// Graphs have the addresses of buffers in them.
+// Graphs have the addresses of buffers in them, and so have steps that are under way.
 absl::Status GpuModel::Grow(Buffer& buffer, size_t bytes, const std::string& purpose) {
   if (buffer.bytes() >= bytes) return absl::OkStatus();
+  BATON_RETURN_IF_ERROR(device_->Finish());
   DropGraphs();
   step_bytes_ -= buffer.bytes();
   buffer = Buffer();
@@ -125,15 +134,19 @@ absl::Status GpuModel::Grow(Buffer& buffer, size_t bytes, const std::string& pur
   return absl::OkStatus();
 }
 
-absl::Status GpuModel::Prepare(const StepPlan& plan) {
+absl::Status GpuModel::Prepare(const StepPlan& plan, const SamplePlan& samples) {
   const size_t rows = plan.tokens.size();
   const uint32_t heads = config_.heads * config_.head_dim;
   const uint32_t qkv = heads + 2 * config_.kv_heads * config_.head_dim;
   const auto count = static_cast<uint32_t>(rows);
   const size_t parts = plan.decode_rows.size() * config_.heads * plan.decode_segments;
   const std::string purpose = absl::StrFormat("a step of %u tokens", rows);
-  if (upload_.room() < plan.bytes()) DropGraphs();
-  BATON_RETURN_IF_ERROR(upload_.Begin(*device_, plan.bytes()));
+  const size_t bytes = plan.bytes() + samples.bytes();
+  if (upload_.room() < bytes) {
+    BATON_RETURN_IF_ERROR(device_->Finish());
+    DropGraphs();
+  }
+  BATON_RETURN_IF_ERROR(upload_.Begin(*device_, bytes));
   const std::pair<Buffer*, size_t> buffers[] = {
       {&x_, Floats(rows * config_.hidden)},
       {&qkv_, Floats(rows * qkv)},
@@ -143,7 +156,8 @@ absl::Status GpuModel::Prepare(const StepPlan& plan) {
       {&ffn_, dev::ActivationBytes(count, config_.ffn)},
       {&partial_out_, Floats(parts * config_.head_dim)},
       {&partial_sums_, Floats(parts * 2)},
-      {&logits_, Floats(plan.logit_rows.size() * config_.vocabulary)}};
+      {&logits_, Floats(plan.logit_rows.size() * config_.vocabulary)},
+      {&weights_of_tokens_, Floats(samples.rows.size() * config_.vocabulary)}};
   for (const auto& buffer : buffers) {
     BATON_RETURN_IF_ERROR(Grow(*buffer.first, buffer.second, purpose));
   }
@@ -151,11 +165,12 @@ absl::Status GpuModel::Prepare(const StepPlan& plan) {
 }
 
 // What varies in size among the steps of a graph comes last.
-GpuModel::Arrays GpuModel::Upload(const StepPlan& plan) {
+GpuModel::Arrays GpuModel::Upload(const StepPlan& plan, const SamplePlan& samples) {
   std::vector<uint32_t> fresh;
   for (const kv::BlockId block : plan.fresh) fresh.push_back(static_cast<uint32_t>(block));
   Arrays arrays{};
   arrays.tokens = upload_.Put<uint32_t>(plan.tokens);
+  arrays.sources = upload_.Put<int32_t>(plan.sources);
   arrays.positions = upload_.Put<int32_t>(plan.positions);
   arrays.row_blocks = upload_.Put<uint32_t>(plan.row_blocks);
   arrays.tables = upload_.Put<uint32_t>(plan.tables);
@@ -163,6 +178,8 @@ GpuModel::Arrays GpuModel::Upload(const StepPlan& plan) {
   arrays.decode_positions = upload_.Put<int32_t>(plan.decode_positions);
   arrays.items = upload_.Put<dev::PrefillItem>(plan.items);
   arrays.logit_rows = upload_.Put<uint32_t>(plan.logit_rows);
+  arrays.samples = upload_.Put<dev::SampleRow>(samples.rows);
+  arrays.lists = upload_.Put<uint32_t>(samples.lists);
   arrays.fresh = upload_.Put<uint32_t>(fresh);
   upload_.Send(*device_);
   return arrays;

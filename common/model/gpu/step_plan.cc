@@ -17,7 +17,9 @@ uint32_t EndOf(const Slice& slice) {
 
 void AddRows(const Step& step, StepPlan& plan) {
   for (const StepRow& row : step.rows) {
+    const std::optional<uint32_t> follows = step.slices[row.slice].follows;
     plan.tokens.push_back(row.token);
+    plan.sources.push_back(follows ? static_cast<int32_t>(*follows) : -1);
     plan.positions.push_back(static_cast<int32_t>(row.position));
     const kv::BlockId block = step.slices[row.slice].blocks[row.position / kv::kBlockTokens];
     plan.row_blocks.push_back(static_cast<uint32_t>(block));
@@ -65,6 +67,7 @@ constexpr uint32_t kSegmentBlocks = dev::kSegmentTokens / dev::kBlockTokens;
 void Pad(StepPlan& plan) {
   const auto rows = static_cast<uint32_t>(plan.tokens.size()), padded = GraphRows(rows);
   plan.tokens.resize(padded);
+  plan.sources.resize(padded, -1);
   plan.positions.resize(padded, -1);
   plan.row_blocks.resize(padded);
   plan.tables.resize(size_t{padded} * plan.table_stride);
@@ -80,10 +83,10 @@ void Pad(StepPlan& plan) {
 uint32_t GraphRows(uint32_t rows) { return rows <= 8 ? std::bit_ceil(rows) : (rows + 7) / 8 * 8; }
 
 size_t StepPlan::bytes() const {
-  const size_t words = tokens.size() + positions.size() + row_blocks.size() + tables.size() +
-                       decode_rows.size() + decode_positions.size() + logit_rows.size() +
-                       fresh.size();
-  constexpr size_t kArrays = 9;
+  const size_t words = tokens.size() + sources.size() + positions.size() + row_blocks.size() +
+                       tables.size() + decode_rows.size() + decode_positions.size() +
+                       logit_rows.size() + fresh.size();
+  constexpr size_t kArrays = 10;
   return words * sizeof(uint32_t) + items.size() * sizeof(dev::PrefillItem) +
          kArrays * StepUpload::kAlignment;
 }
@@ -93,6 +96,9 @@ StepPlan PlanGpuStep(const Step& step, uint32_t group) {
   AddRows(step, plan);
   plan.fresh = step.fresh_blocks;
   plan.logit_rows = step.logit_rows;
+  std::stable_partition(plan.logit_rows.begin(), plan.logit_rows.end(), [&](uint32_t row) {
+    return step.slices[step.rows[row].slice].choice != nullptr;
+  });
   plan.graph = DecodesAlone(step);
   for (const Slice& slice : step.slices) {
     plan.table_stride = std::max(plan.table_stride, kv::BlocksForTokens(EndOf(slice)));

@@ -17,6 +17,7 @@ namespace baton::model::gpu {
 struct StepPlan {
   bool graph = false;
   std::vector<uint32_t> tokens;      // [rows]
+  std::vector<int32_t> sources;      // [rows]: Slice::follows, or -1
   std::vector<int32_t> positions;    // [rows]
   std::vector<uint32_t> row_blocks;  // [rows]: where the row's KV goes
   // Slices of one token, then the others; their blocks, side by side.
@@ -26,7 +27,7 @@ struct StepPlan {
   std::vector<int32_t> decode_positions;  // [decoding slices]
   uint32_t decode_segments = 0;           // most of any
   std::vector<::baton::gpu::PrefillItem> items;
-  std::vector<uint32_t> logit_rows;  // rows of the step
+  std::vector<uint32_t> logit_rows;  // rows of the step: those with a choice, others, padding
   std::vector<kv::BlockId> read, written, fresh;
 
   size_t bytes() const;  // of all arrays on the device

@@ -32,8 +32,8 @@ struct DeviceTable {
   // Selects device `index` for this process.
   const char* (*open)(int index, DeviceFacts* facts);
   void (*bind_thread)();
-  void* (*allocate)(size_t bytes);  // null: there is not so much
-  void (*release)(void* memory);
+  void* (*allocate)(size_t bytes);       // null: there is not so much
+  void (*release)(void* memory);         // that nothing uses which was started
   void* (*allocate_host)(size_t bytes);  // that copies run at full speed from and to
   void (*release_host)(void* memory);
   // Makes host memory that is there already such memory, until unpin; false: the
@@ -44,11 +44,17 @@ struct DeviceTable {
   void (*memory)(uint64_t* total_bytes, uint64_t* free_bytes);
   Stream (*make_stream)();
   void (*drop_stream)(Stream stream);
-  // In the stream's order; host memory must stay until `finish`.
+  // In the stream's order; host memory must stay until they are done.
   void (*copy_in)(void* device, const void* host, size_t bytes, Stream stream);
   void (*copy_out)(void* host, const void* device, size_t bytes, Stream stream);
   // Waits for the stream; says the first error since the last call.
   const char* (*finish)(Stream stream);
+  // A place in a stream that can be waited for while more is started behind it; `wait` says
+  // what `finish` would.
+  Event (*make_event)();
+  void (*drop_event)(Event event);
+  void (*record)(Event event, Stream stream);
+  const char* (*wait)(Event event);
   // What kernels are started with in between is kept instead of run, and can be
   // replayed with the same arguments; null: it could not be kept.
   void (*begin_capture)(Stream stream);

@@ -14,6 +14,7 @@
 namespace baton::gpu {
 
 using Stream = void*;
+using Event = void*;
 
 // Tokens of a KV block and of an attention segment, as in kernels/api.
 inline constexpr uint32_t kBlockTokens = 32;
@@ -21,13 +22,17 @@ inline constexpr uint32_t kSegmentTokens = 256;
 
 enum class TableType : uint8_t { kF32, kF16, kBf16 };
 
-// x[row] = table[token[row]].
+// x[row] = table[token of the row]. A token outside of the vocabulary, such as a
+// chosen one that is none (Sample), counts as 0.
 struct EmbedTask {
   TableType type;
   const void* table;       // [vocabulary, hidden]
-  const uint32_t* tokens;  // [rows], below the vocabulary
+  const uint32_t* tokens;  // [rows]
+  const int32_t* sources;  // [rows]: index in `chosen` of the row's token; negative: tokens[row]
+  const uint32_t* chosen;  // by the step before; null, like sources, where no row asks for it
   float* x;                // [rows, hidden]
   uint32_t rows, hidden;   // hidden a multiple of 32
+  uint32_t vocabulary;
 };
 void Embed(const EmbedTask& task, Stream stream);
 
@@ -215,6 +220,7 @@ struct SampleRow {
   uint32_t history_begin, history_end;  // in SampleTask::history
   uint32_t bias_begin, bias_end;        // in SampleTask::biases
   uint32_t banned_begin, banned_end;    // in SampleTask::banned
+  uint32_t mask_begin, mask_words;      // in SampleTask::masks; no words: all are allowed
 };
 struct TokenCount {
   uint32_t token, outputs;  // times in the output; 0: in the prompt alone
@@ -230,9 +236,10 @@ struct SampleTask {
   const TokenCount* history;
   const TokenBias* biases;
   const uint32_t* banned;
-  float* logits;     // [row_count, stride]; edited in place
-  float* weights;    // [row_count, stride]: working memory
-  uint32_t* tokens;  // [row_count]
+  const uint32_t* masks;  // bit i of a row's words: token i is allowed; beyond them none is
+  float* logits;          // [row_count, stride]; edited in place
+  float* weights;         // [row_count, stride]: working memory
+  uint32_t* tokens;       // [row_count]
   uint32_t row_count, stride;
 };
 void Sample(const SampleTask& task, Stream stream);

@@ -15,8 +15,6 @@ namespace baton::gpu {
 inline constexpr uint32_t kTransferVersion = 1;
 inline constexpr char kTransferSymbol[] = "baton_gpu_transfer_table";
 
-using Event = void*;
-
 // Functions that return text: null, or what went wrong (static). Thread safety:
 // any thread that has called `open`; a stream and its events from one at a time.
 struct TransferTable {

@@ -180,8 +180,8 @@ inline uint32_t BytePermute(uint32_t a, uint32_t b, uint32_t selectors) {
 
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), Dim grid, unsigned threads, size_t dynamic_shared,
-            void* /*stream*/, Arguments... arguments) {
-  simt::Start([=] {
+            void* stream, Arguments... arguments) {
+  simt::Start(static_cast<simt::Stream*>(stream), [=] {
     simt::LaunchDependent(grid, {threads, 1, 1}, dynamic_shared, [=] { kernel(arguments...); });
   });
 }

@@ -97,7 +97,7 @@ void CopyOut(void* host, const void* device, size_t bytes, Stream stream) {
                        static_cast<cudaStream_t>(stream)));
 }
 
-// What a product was refused with, until Finish has told it.
+// What a product was refused with, until somebody was told of it.
 std::string gemm_problem;
 std::unique_ptr<CublasLtGemm> gemm;
 
@@ -117,13 +117,31 @@ const char* OpenGemm(const char** name) {
 
 void Gemm(const GemmTask& task, Stream stream) { gemm->Run(task, stream, &gemm_problem); }
 
-const char* Finish(Stream stream) {
+// What went wrong with what was started up to now, and with waiting for it.
+const char* Told(cudaError_t waited) {
   static std::string told;
   Note(cudaGetLastError());  // of kernels that could not be started
-  Note(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+  Note(waited);
   const cudaError_t error = std::exchange(first_error, cudaSuccess);
   told = std::exchange(gemm_problem, {});
   return error != cudaSuccess || told.empty() ? Text(error) : told.c_str();
+}
+
+const char* Finish(Stream stream) {
+  return Told(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+}
+
+Event MakeEvent() {
+  cudaEvent_t event = nullptr;
+  Note(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+void DropEvent(Event event) { Note(cudaEventDestroy(static_cast<cudaEvent_t>(event))); }
+void Record(Event event, Stream stream) {
+  Note(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+}
+const char* Wait(Event event) {
+  return Told(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 
 void BeginCapture(Stream stream) {
@@ -166,6 +184,10 @@ const DeviceTable* Table() {
     filled.copy_in = CopyIn;
     filled.copy_out = CopyOut;
     filled.finish = Finish;
+    filled.make_event = MakeEvent;
+    filled.drop_event = DropEvent;
+    filled.record = Record;
+    filled.wait = Wait;
     filled.begin_capture = BeginCapture;
     filled.end_capture = EndCapture;
     filled.replay = Replay;

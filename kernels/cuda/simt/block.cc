@@ -236,10 +236,23 @@ void LaunchDependent(Dim grid, Dim threads, size_t dynamic_shared,
   Self().dependent = false;
 }
 
-void Start(std::function<void()> work) {
+void RunUntil(Stream& stream, uint64_t done) {
+  for (; stream.done < done; ++stream.done) {
+    stream.waiting.front()();
+    stream.waiting.pop_front();
+  }
+}
+
+void Start(Stream* stream, std::function<void()> work) {
   Emulator& e = Self();
-  if (!e.recording) return work();
-  e.recorded.push_back(std::move(work));
+  if (e.recording) {
+    e.recorded.push_back(std::move(work));
+  } else if (stream == nullptr) {
+    work();
+  } else {
+    stream->waiting.push_back(std::move(work));
+    ++stream->started;
+  }
 }
 
 void BeginRecording() { Self().recording = true; }

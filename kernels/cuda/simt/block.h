@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -40,9 +41,18 @@ void Launch(Dim grid, Dim threads, size_t dynamic_shared, const std::function<vo
 void LaunchDependent(Dim grid, Dim threads, size_t dynamic_shared,
                      const std::function<void()>& kernel);
 
-// Runs `work` now, or keeps it while this OS thread records: as streams of GPUs
-// can be captured.
-void Start(std::function<void()> work);
+// Work that was started and waits until somebody needs it done: the latest that a
+// GPU could run it, so that a host which counts on it earlier is found out.
+struct Stream {
+  std::deque<std::function<void()>> waiting;
+  uint64_t started = 0, done = 0;  // in all
+};
+// Of `stream`, which was started first.
+void RunUntil(Stream& stream, uint64_t done);
+
+// Appends `work` to `stream`, or runs it now when that is null; keeps it instead
+// while this OS thread records, as streams of GPUs can be captured.
+void Start(Stream* stream, std::function<void()> work);
 void BeginRecording();
 std::vector<std::function<void()>> EndRecording();
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of libbaton_gpu_emulated.so, for tests: memory of its own, so that
-// what the host forgets to copy is missed; every start runs at once.
+// what the host forgets to copy is missed; what is started runs when it is waited
+// for, so that what the host takes for done too early is missed, too.
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
@@ -86,15 +87,19 @@ void Release(void* memory) {
 bool Pin(void* /*memory*/, size_t /*bytes*/) { return true; }
 void Unpin(void* /*memory*/) {}
 
-Stream MakeStream() { return nullptr; }
-void DropStream(Stream /*stream*/) {}
+simt::Stream* Of(Stream stream) { return static_cast<simt::Stream*>(stream); }
 
-void Copy(void* to, const void* from, size_t bytes, Stream /*stream*/) {
-  simt::EndOverlap();
-  std::memcpy(to, from, bytes);
+Stream MakeStream() { return new simt::Stream; }
+void DropStream(Stream stream) { delete Of(stream); }
+
+void Copy(void* to, const void* from, size_t bytes, Stream stream) {
+  simt::Start(Of(stream), [=] {
+    simt::EndOverlap();
+    std::memcpy(to, from, bytes);
+  });
 }
 
-// What a product was refused with, until Finish has told it.
+// What a product was refused with, until somebody was told of it.
 std::string gemm_problem;
 std::unique_ptr<CublasLtGemm> gemm;
 
@@ -111,21 +116,46 @@ const char* OpenGemm(const char** name) {
 }
 
 void Gemm(const GemmTask& task, Stream stream) {
-  simt::Start([task, stream] { gemm->Run(task, stream, &gemm_problem); });
+  simt::Start(Of(stream), [task, stream] { gemm->Run(task, stream, &gemm_problem); });
 }
 
-const char* Finish(Stream /*stream*/) {
+const char* Told() {
   static std::string told;
   told = std::exchange(gemm_problem, {});
   return told.empty() ? nullptr : told.c_str();
 }
 
-using Recorded = std::vector<std::function<void()>>;
+const char* Finish(Stream stream) {
+  simt::RunUntil(*Of(stream), Of(stream)->started);
+  return Told();
+}
+
+struct Mark {
+  simt::Stream* stream = nullptr;
+  uint64_t done = 0;
+};
+Event MakeEvent() { return new Mark; }
+void DropEvent(Event event) { delete static_cast<Mark*>(event); }
+void Record(Event event, Stream stream) {
+  *static_cast<Mark*>(event) = {Of(stream), Of(stream)->started};
+}
+const char* Wait(Event event) {
+  const Mark& mark = *static_cast<Mark*>(event);
+  if (mark.stream != nullptr) simt::RunUntil(*mark.stream, mark.done);
+  return Told();
+}
+
+// Shared with replays that wait to be run.
+using Recorded = std::shared_ptr<std::vector<std::function<void()>>>;
 
 void BeginCapture(Stream /*stream*/) { simt::BeginRecording(); }
-Graph EndCapture(Stream /*stream*/) { return new Recorded(simt::EndRecording()); }
-void Replay(Graph graph, Stream /*stream*/) {
-  for (const auto& work : *static_cast<Recorded*>(graph)) work();
+Graph EndCapture(Stream /*stream*/) {
+  return new Recorded(std::make_shared<std::vector<std::function<void()>>>(simt::EndRecording()));
+}
+void Replay(Graph graph, Stream stream) {
+  simt::Start(Of(stream), [recorded = *static_cast<Recorded*>(graph)] {
+    for (const auto& work : *recorded) work();
+  });
 }
 void DropGraph(Graph graph) { delete static_cast<Recorded*>(graph); }
 
@@ -147,6 +177,10 @@ const DeviceTable* Table() {
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;
     filled.finish = Finish;
+    filled.make_event = MakeEvent;
+    filled.drop_event = DropEvent;
+    filled.record = Record;
+    filled.wait = Wait;
     filled.begin_capture = BeginCapture;
     filled.end_capture = EndCapture;
     filled.replay = Replay;

@@ -26,7 +26,8 @@ TEST(GpuEmbed, RowsAreThoseOfTheTokensInEveryType) {
     const std::vector<uint32_t> tokens = {7, 0, 49, 7, 12};
     const auto run = [&](TableType type, const void* data) {
       std::vector<float> x(tokens.size() * hidden + 8, -1);
-      Embed({type, data, tokens.data(), x.data(), 5, hidden}, nullptr);
+      Embed({type, data, tokens.data(), nullptr, nullptr, x.data(), 5, hidden, kVocabulary},
+            nullptr);
       for (size_t i = tokens.size() * hidden; i < x.size(); ++i) EXPECT_EQ(x[i], -1);
       return x;
     };
@@ -50,13 +51,32 @@ TEST(GpuEmbed, EveryHalfFloatIsExact) {
   std::vector<uint32_t> tokens(table.size() / 32);
   for (uint32_t i = 0; i < tokens.size(); ++i) tokens[i] = i;
   std::vector<float> x(table.size());
-  Embed({TableType::kF16, table.data(), tokens.data(), x.data(), 2048, 32}, nullptr);
+  Embed({TableType::kF16, table.data(), tokens.data(), nullptr, nullptr, x.data(), 2048, 32, 2048},
+        nullptr);
   for (uint32_t i = 0; i < table.size(); ++i) {
     const float expected = HalfToFloat(static_cast<uint16_t>(i));
     if (std::isnan(expected)) {
       ASSERT_TRUE(std::isnan(x[i]));
     } else {
       ASSERT_EQ(std::bit_cast<uint32_t>(x[i]), std::bit_cast<uint32_t>(expected));
+    }
+  }
+}
+
+// As a step does whose tokens the step before has chosen; one of them is an error.
+TEST(GpuEmbed, RowsAreThoseOfChosenTokensWhereTheyAskForThem) {
+  constexpr uint32_t kVocabulary = 50, kHidden = 64;
+  const auto table = RandomFloats(size_t{kVocabulary} * kHidden, 2);
+  const std::vector<uint32_t> tokens = {7, 1, 49, 2, 3}, chosen = {30, kNotFinite, 31, kVocabulary};
+  const std::vector<int32_t> sources = {2, -1, 1, 3, 0};
+  const std::vector<uint32_t> expected = {31, 1, 0, 0, 30};
+  std::vector<float> x(tokens.size() * kHidden);
+  Embed({TableType::kF32, table.data(), tokens.data(), sources.data(), chosen.data(), x.data(), 5,
+         kHidden, kVocabulary},
+        nullptr);
+  for (size_t r = 0; r < tokens.size(); ++r) {
+    for (uint32_t i = 0; i < kHidden; ++i) {
+      ASSERT_EQ(x[r * kHidden + i], table[size_t{expected[r]} * kHidden + i]) << r;
     }
   }
 }

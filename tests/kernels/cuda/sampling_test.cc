@@ -23,6 +23,7 @@ struct Batch {
   std::vector<TokenCount> history;
   std::vector<TokenBias> biases;
   std::vector<uint32_t> banned;
+  std::vector<uint32_t> masks;
 
   void Add(const Params& params, const Position& position, uint32_t usable) {
     SampleRow row{};
@@ -46,17 +47,21 @@ struct Batch {
     for (const auto& bias : params.logit_bias) biases.push_back({bias.first, bias.second});
     row.bias_end = static_cast<uint32_t>(biases.size());
     row.banned_begin = static_cast<uint32_t>(banned.size());
-    if (position.output_index < params.min_tokens) {
-      for (TokenId token : position.end_tokens) banned.push_back(token);
-    }
+    for (TokenId token : sampling::BannedTokens(params, position)) banned.push_back(token);
     row.banned_end = static_cast<uint32_t>(banned.size());
+    row.mask_begin = static_cast<uint32_t>(masks.size());
+    for (const uint64_t word : position.allowed) {
+      masks.push_back(static_cast<uint32_t>(word));
+      masks.push_back(static_cast<uint32_t>(word >> 32));
+    }
+    row.mask_words = static_cast<uint32_t>(masks.size()) - row.mask_begin;
     rows.push_back(row);
   }
 
   std::vector<uint32_t> Run(std::vector<float> logits, uint32_t stride) const {
     std::vector<float> weights(logits.size());
     std::vector<uint32_t> tokens(rows.size(), 12345);
-    Sample({rows.data(), history.data(), biases.data(), banned.data(), logits.data(),
+    Sample({rows.data(), history.data(), biases.data(), banned.data(), masks.data(), logits.data(),
             weights.data(), tokens.data(), static_cast<uint32_t>(rows.size()), stride},
            nullptr);
     return tokens;
@@ -147,7 +152,7 @@ TEST(GpuSampling, WeightsAreThoseOfTheCpu) {
     batch.Add(params, {}, 3000);
     std::vector<float> weights(logits.size());
     std::vector<uint32_t> token(1);
-    Sample({batch.rows.data(), nullptr, nullptr, nullptr, logits.data(), weights.data(),
+    Sample({batch.rows.data(), nullptr, nullptr, nullptr, nullptr, logits.data(), weights.data(),
             token.data(), 1, 3000},
            nullptr);
     for (size_t i = 0; i < logits.size(); ++i) {
@@ -176,6 +181,50 @@ TEST(GpuSampling, EndTokensAreBannedBelowMinTokens) {
   position.end_tokens = ends;
   EXPECT_NE(OnGpu(logits, 50, position, params), 2u);
   ExpectSame(logits, position, params, "banned");
+}
+
+// Also one that is shorter than the vocabulary, and beside others' masks.
+TEST(GpuSampling, WhatAMaskDoesNotAllowIsNeverChosen) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    const uint32_t size = std::vector<uint32_t>{1, 31, 33, 64, 700}[random() % 5];
+    const auto logits = RandomFloats(size, random(), 5);
+    std::vector<uint64_t> mask((size + 63) / 64 - (size > 64 && round % 3 == 0 ? 1 : 0));
+    for (uint64_t& word : mask) word = (uint64_t{random()} << 32 | random()) & ~uint64_t{random()};
+    mask[0] |= 1;
+    Position position;
+    position.allowed = mask;
+    position.output_index = static_cast<uint32_t>(round);
+    ExpectSame(logits, position, RandomParams(random), "round " + std::to_string(round));
+  }
+  // What stands behind a mask is another row's.
+  std::vector<float> logits(400);
+  logits[100] = logits[200 + 40] = 9;
+  const std::vector<uint64_t> one = {1}, all(4, ~uint64_t{0}), none = {0};
+  Position position;
+  Batch batch;
+  for (const auto* mask : {&one, &all}) {
+    position.allowed = *mask;
+    batch.Add({}, position, 200);
+  }
+  EXPECT_EQ(batch.Run(logits, 200), (std::vector<uint32_t>{0, 40}));
+  position.allowed = none;
+  EXPECT_EQ(OnGpu(std::vector<float>(40, 1), 40, position, {}), kAllBanned);
+}
+
+TEST(GpuSampling, BadSequencesAreBannedAtTheirLastToken) {
+  const auto logits = RandomFloats(300, 8, 5);
+  const auto best =
+      static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const std::vector<TokenId> tokens = {4, 9};
+  Position position;
+  position.tokens = tokens;
+  for (const std::vector<TokenId>& words :
+       {std::vector<TokenId>{best}, {9, best}, {4, 9, best}, {8, best}}) {
+    Params params;
+    params.bad_sequences = {words};
+    ExpectSame(logits, position, params, std::to_string(words.size()));
+  }
 }
 
 TEST(GpuSampling, PaddedIdsAreNeverChosen) {
