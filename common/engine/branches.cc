@@ -11,11 +11,11 @@
 
 namespace baton::engine {
 
-void Engine::Impl::BeginAnswers(Sequence& sequence, std::span<const float> logits,
-                                const StepTimes& times) {
+void Engine::Impl::BeginAnswers(Row& from, std::span<const float> logits, const StepTimes& times) {
+  Sequence& sequence = *from.sequence;
   Branch& trunk = sequence.trunk();
   if (!sequence.phase_of(trunk).beam) {
-    sequence.failure = FirstTokens(sequence, logits, times);
+    sequence.failure = FirstTokens(from, logits, times);
     return;
   }
   auto row = Expand(sequence, trunk, logits);
@@ -41,14 +41,17 @@ void Engine::Impl::BeginAnswers(Sequence& sequence, std::span<const float> logit
 }
 
 // All of them come from one row of logits.
-absl::Status Engine::Impl::FirstTokens(Sequence& sequence, std::span<const float> logits,
+absl::Status Engine::Impl::FirstTokens(Row& row, std::span<const float> logits,
                                        const StepTimes& times) {
+  Sequence& sequence = *row.sequence;
   Branch& trunk = sequence.trunk();
   std::vector<TokenOutput> tokens(sequence.spec.choices);
   bool goes_on = false;
   for (uint32_t choice = 0; choice < sequence.spec.choices; ++choice) {
     TokenOutput& token = tokens[choice];
-    BATON_ASSIGN_OR_RETURN(token.sample, ChooseToken(sequence, trunk, choice, logits));
+    BATON_ASSIGN_OR_RETURN(token.sample, row.by_model
+                                             ? *std::move(row.sample)
+                                             : ChooseToken(sequence, trunk, choice, logits));
     token.choice = choice;
     trunk.tokens.push_back(token.sample.token);
     token.finish = FinishOf(sequence, trunk);

@@ -42,7 +42,7 @@ void Engine::Impl::AddDrafts(std::vector<Row>& rows) {
     return row.sampled && row.sequence->state == State::kDecoding;
   });
   if (!decodes) return;
-  const absl::Duration per_token = TimePerToken(rows);
+  const absl::Duration per_token = TimePerToken(ShapeOf(rows));
   uint32_t room =
       std::min(kMostDrafts, limits_.max_step_tokens - static_cast<uint32_t>(rows.size()));
   for (Row& row : rows) {
@@ -52,11 +52,8 @@ void Engine::Impl::AddDrafts(std::vector<Row>& rows) {
   }
 }
 
-// Of the step as it is.
-absl::Duration Engine::Impl::TimePerToken(std::span<const Row> rows) const {
-  sched::StepShape shape;
-  for (const Row& row : rows) shape.AddRow(row.sequence->attended(row.of()));
-  return costs_.costs().Step(shape) / static_cast<double>(rows.size());
+absl::Duration Engine::Impl::TimePerToken(const sched::StepShape& shape) const {
+  return costs_.costs().Step(shape) / static_cast<double>(shape.rows);
 }
 
 // In tokens of the step.
@@ -67,17 +64,38 @@ double Engine::Impl::PriceOfDraft(const Row& row, absl::Duration per_token) cons
   return std::max(kLeastPrice, seconds / absl::ToDoubleSeconds(per_token));
 }
 
+// Of at most `most` tokens, up to where the answer may end.
+speculation::Draft Engine::Impl::DraftFor(const Sequence& sequence, Branch& branch, uint32_t most) {
+  // Behind the last token there is none to come.
+  const uint32_t left = sequence.spec.max_tokens - sequence.outputs(branch) - 1;
+  if (!branch.drafts) branch.drafts.emplace();
+  branch.drafts->lookup.Update(branch.tokens);
+  speculation::Draft draft = branch.drafts->lookup.Propose(
+      branch.tokens, std::min({sequence.spec.draft_tokens, left, most}));
+  draft.tokens.resize(BeforeEnd(draft, sequence.spec.stop_tokens));
+  return draft;
+}
+
+bool Engine::Impl::WantsDraft(const Row& row, absl::Duration per_token) {
+  Sequence& sequence = *row.sequence;
+  if (sequence.spec.draft_tokens == 0) return false;
+  Branch& branch = sequence.branches[row.branch];
+  const speculation::Draft draft = DraftFor(sequence, branch, kMostDrafts);
+  const auto offered = static_cast<uint32_t>(draft.tokens.size());
+  if (offered == 0) return false;
+  speculation::DraftRecord& record = branch.drafts->record;
+  const double probability = record.Probability(draft.evidence);
+  if (speculation::DraftLength(probability, PriceOfDraft(row, per_token), offered) > 0) return true;
+  record.Skip(draft.evidence);
+  return false;
+}
+
 void Engine::Impl::AddDraft(Row& row, absl::Duration per_token, uint32_t room) {
   Sequence& sequence = *row.sequence;
   Branch& branch = sequence.branches[row.branch];
-  // Behind the last token there is none to come.
-  const uint32_t left = sequence.spec.max_tokens - sequence.outputs(branch) - 1;
-  const uint32_t most = std::min({sequence.spec.draft_tokens, left, room});
-  if (!branch.drafts) branch.drafts.emplace();
+  const speculation::Draft draft = DraftFor(sequence, branch, room);
   Branch::Drafts& drafts = *branch.drafts;
-  drafts.lookup.Update(branch.tokens);
-  const speculation::Draft draft = drafts.lookup.Propose(branch.tokens, most);
-  const uint32_t offered = BeforeEnd(draft, sequence.spec.stop_tokens);
+  const auto offered = static_cast<uint32_t>(draft.tokens.size());
   if (offered == 0) return;
   const double probability = drafts.record.Probability(draft.evidence);
   uint32_t length = speculation::DraftLength(probability, PriceOfDraft(row, per_token), offered);

@@ -240,6 +240,7 @@ struct Load {
   uint32_t kv_blocks_prefix_cache = 0;
   uint32_t kv_blocks_reclaimable = 0;  // of those: held by nobody else
   uint64_t steps = 0;
+  uint64_t steps_ahead = 0;  // of those: started before the one before was read
   uint64_t prompt_tokens_computed = 0;
   uint64_t tokens_sampled = 0;
   uint64_t prefix_lookups = 0;

@@ -28,6 +28,7 @@ Engine::Impl::Impl(std::unique_ptr<model::Model> model, const Options& options,
                    Listener* listener, HandoffSender* sender)
     : arena_(std::move(arena)),
       model_(std::move(model)),
+      queue_(model_->queue()),
       options_(options),
       swap_(std::move(swap)),
       block_file_(std::move(block_file)),
@@ -99,6 +100,7 @@ absl::Duration Engine::Impl::Patience(bool busy, absl::Time now) const {
 }
 
 bool Engine::Impl::ReadyToStop(absl::Time now) {
+  if (flight_) return false;
   if (table_.empty()) return true;
   if (now < stop_by_) return false;
   LogError("hand-offs did not let go of their blocks; leaving the KV arena mapped",
@@ -248,8 +250,14 @@ void Engine::Impl::ReleaseBlocks(Sequence& sequence) {
 
 // The table stays: whoever has pinned blocks finds them there.
 void Engine::Impl::ReleaseBlocks(const Sequence& sequence, Branch& branch) {
+  const bool in_flight = IsInFlight(sequence, branch);
   for (uint32_t i = 0; i < branch.blocks.size(); ++i) {
-    if (!sequence.dropped(branch, i)) pool_.Release(branch.blocks[i], kv::Owner::kRequest);
+    if (sequence.dropped(branch, i)) continue;
+    if (in_flight) {
+      flight_->held.push_back(branch.blocks[i]);
+    } else {
+      pool_.Release(branch.blocks[i], kv::Owner::kRequest);
+    }
   }
 }
 
@@ -280,6 +288,7 @@ absl::Status Engine::Impl::CheckPool() {
     if (absl::Status status = prefix_cache_->CheckIntegrity(); !status.ok()) return status;
   }
   absl::flat_hash_set<kv::BlockId> requested, transferred;  // shared ones count once
+  if (flight_) requested.insert(flight_->held.begin(), flight_->held.end());
   size_t swapped = 0;
   table_.Count([&](const Sequence& sequence) {
     for (const Branch& branch : sequence.branches) {

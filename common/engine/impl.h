@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread and what it owns. The methods are spread over files by
 // subject: submit.cc, admission.cc, preemption.cc, trim.cc, prefix.cc, file_tier.cc, step.cc,
-// branches.cc, search.cc, constraint.cc, handoff.cc; the loop is impl.cc.
+// flight.cc, run_ahead.cc, branches.cc, search.cc, constraint.cc, handoff.cc; the loop is impl.cc.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include "common/engine/sequence_table.h"
 #include "common/kv/prefix_cache.h"
 #include "common/kv/swap_area.h"
+#include "common/model/step_queue.h"
 #include "common/sched/planner.h"
 #include "common/sched/policy.h"
 #include "common/sched/step_costs.h"
@@ -70,6 +71,11 @@ class Engine::Impl final {
     // With a draft: what is computed, the branch's last token and the draft.
     std::vector<TokenId> fed = {};
     speculation::Evidence evidence = {};
+    // The model chooses its token, and gives no logits.
+    bool by_model = false;
+    // Its input is the token that the model chooses for this row of the step in flight,
+    // counted among those for which it does.
+    std::optional<uint32_t> follows = std::nullopt;
     // Chosen before it is committed; none: chosen then.
     std::optional<absl::StatusOr<sampling::Sample>> sample = std::nullopt;
 
@@ -78,11 +84,27 @@ class Engine::Impl final {
     const Branch& of() const { return sequence->branches[branch]; }
 
     // Rows of logits that it needs, the last of them for the token.
-    size_t logit_rows() const { return scored || drafted() ? tokens : sampled ? 1 : 0; }
+    size_t logit_rows() const {
+      if (scored || drafted()) return tokens;
+      return sampled && !by_model ? 1 : 0;
+    }
   };
   // When a step's model run began and ended.
   struct StepTimes {
     absl::Time start, end;
+  };
+  // A step that the model has.
+  struct Flight {
+    std::vector<Row> rows;
+    StepTimes times = {};
+    sched::StepShape shape = {};
+    absl::Status status = {};
+    std::span<const float> logits = {};  // of all rows that need some, once it is read
+    // Started ahead (run_ahead.cc): whose its rows are, by arrival and choice. Sequences
+    // may end meanwhile.
+    std::vector<std::pair<uint64_t, uint32_t>> owners = {};
+    // Blocks of branches that ended meanwhile, released when it is read.
+    std::vector<kv::BlockId> held = {};
   };
 
   // impl.cc
@@ -188,10 +210,9 @@ class Engine::Impl final {
   std::vector<Row> PlanRows(absl::Time now) const;
   void PlanBranches(Sequence& sequence, std::vector<Row>& rows, std::vector<Row>& chunks) const;
   void StartPrompts(std::span<const Row> rows, absl::Time now);
-  absl::Status RunModel(std::span<const Row> rows);
-  // Learns what the step took, and charges tenants for it.
-  void Account(std::span<const Row> rows, const StepTimes& times);
-  void CommitRows(std::span<Row> rows, const StepTimes& times);
+  // Plans a step and gives it to the model. None: there is nothing to do.
+  std::optional<Flight> StartStep(absl::Time now);
+  void CommitRows(const Flight& step, std::span<Row> rows);
   void CommitRow(Row& row, std::span<const float> logits, const StepTimes& times);
   // A branch's next token. False: it does not go on as it did, for it has ended
   // or failed, or a search begins.
@@ -206,17 +227,49 @@ class Engine::Impl final {
                                                std::span<const float> logits);
   void EmitToken(Sequence& sequence, TokenOutput token, const StepTimes& times);
 
+  // flight.cc
+  // Each once, in order.
+  static std::vector<Sequence*> SequencesOf(std::span<const Row> rows);
+  // Gives a step to the model. Without a queue it is done when this returns.
+  Flight Launch(std::vector<Row> rows);
+  absl::Status RunModel(Flight& step);
+  absl::Status QueueStep(Flight& step);
+  static model::Slice SliceOf(const Row& row);
+  // Waits for it, and takes what the model has chosen.
+  void ReadStep(Flight& step);
+  // Ends whose rows it has, and likewise what was started behind it.
+  void FailStep(Flight step);
+  sched::StepShape ShapeOf(std::span<const Row> rows) const;
+  // Learns what the step took, and charges tenants for it.
+  void Account(const Flight& step);
+
   // sample_rows.cc
+  // Whether the model can choose the row's token.
+  bool ModelChooses(const Row& row) const;
+  // Fills in how, where it does; `mask` keeps what the choice refers to.
+  bool LetModelChoose(const Row& row, model::TokenChoice& choice, std::vector<uint64_t>& mask);
   // Chooses the tokens of rows that follow from what stands before the step
   // alone, on the model's threads.
-  void SampleRows(std::span<Row> rows);
+  void SampleRows(Flight& step);
+
+  // run_ahead.cc
+  // Starts the step behind the one in flight before that one is read, where nothing
+  // but its tokens can change what there is to do.
+  std::optional<Flight> RunAhead();
+  std::optional<std::vector<Row>> PlanAhead();
+  // Whether a step may have the row before the token before it is read.
+  bool MayRunAhead(const Row& row, absl::Duration per_token);
+  // Gives the branch the block of the position behind its next one. False: there is none.
+  bool GrowAhead(Branch& branch);
+  // Leaves of a step that was started ahead the rows whose branches go on.
+  void FindRowsAgain(Flight& step);
+  bool IsInFlight(const Sequence& sequence, const Branch& branch) const;
 
   // branches.cc
   // Chooses what follows the prompt: the first token of each choice, or where a
   // search begins; hands over, or forks.
-  void BeginAnswers(Sequence& sequence, std::span<const float> logits, const StepTimes& times);
-  absl::Status FirstTokens(Sequence& sequence, std::span<const float> logits,
-                           const StepTimes& times);
+  void BeginAnswers(Row& row, std::span<const float> logits, const StepTimes& times);
+  absl::Status FirstTokens(Row& row, std::span<const float> logits, const StepTimes& times);
   // One branch for each choice, which begins with its token.
   void Fork(Sequence& sequence, std::span<const TokenId> first_tokens);
   // All branches go on from what the first one has computed again.
@@ -254,7 +307,11 @@ class Engine::Impl final {
   // Lets decode rows check guesses of the tokens behind them, where that pays.
   void AddDrafts(std::vector<Row>& rows);
   void AddDraft(Row& row, absl::Duration per_token, uint32_t room);
-  absl::Duration TimePerToken(std::span<const Row> rows) const;
+  speculation::Draft DraftFor(const Sequence& sequence, Branch& branch, uint32_t most);
+  // Whether guesses would be checked behind the branch's last token, by what is known.
+  bool WantsDraft(const Row& row, absl::Duration per_token);
+  // Of a step that decodes alone.
+  absl::Duration TimePerToken(const sched::StepShape& shape) const;
   double PriceOfDraft(const Row& row, absl::Duration per_token) const;
   void CommitDraft(const Row& row, std::span<const float> logits, const StepTimes& times);
 
@@ -278,6 +335,7 @@ class Engine::Impl final {
 
   std::unique_ptr<kv::KvArena> arena_;  // outlives the model, which may pin its memory
   const std::unique_ptr<model::Model> model_;
+  model::StepQueue* const queue_;  // the model's; null: none
   const Options options_;
   const std::unique_ptr<kv::SwapArea> swap_;         // null: none
   const std::unique_ptr<kv::BlockFile> block_file_;  // null: none
@@ -299,9 +357,11 @@ class Engine::Impl final {
   uint32_t most_needed_ = 0;                       // blocks, since the last look
   absl::Time next_trim_ = absl::InfinitePast();
   SequenceTable table_;
-  StepOutput output_;           // since the last Flush
-  std::vector<float> logits_;   // [rows, vocabulary] of the step
-  grammar::TokenMask allowed_;  // of the token that is being chosen
+  StepOutput output_;          // since the last Flush
+  std::vector<float> logits_;  // [rows, vocabulary] of the step, without a queue
+  std::optional<Flight> flight_;
+  absl::Time model_free_ = absl::InfinitePast();  // when the last step was read
+  grammar::TokenMask allowed_;                    // of the token that is being chosen
   MaskAhead mask_ahead_;
   std::vector<Sequence*> uncommitted_;  // handed over in this step
   std::function<void(SequenceRef)> reservation_cancelled_;

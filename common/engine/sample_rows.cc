@@ -20,20 +20,46 @@ struct Choice {
 
 }  // namespace
 
+// Those of one position each, of which nothing but the token is told.
+bool Engine::Impl::ModelChooses(const Row& row) const {
+  if (queue_ == nullptr || !row.sampled || row.scored || row.drafted()) return false;
+  const Sequence& sequence = *row.sequence;
+  const PhaseSpec& phase = sequence.phase_of(row.of());
+  if (sequence.search || phase.beam || (!sequence.forked && sequence.spec.choices > 1)) {
+    return false;
+  }
+  return queue_->Chooses(phase.sampling);
+}
+
+bool Engine::Impl::LetModelChoose(const Row& row, model::TokenChoice& choice,
+                                  std::vector<uint64_t>& mask) {
+  if (!ModelChooses(row)) return false;
+  Sequence& sequence = *row.sequence;
+  Branch& branch = sequence.branches[row.branch];
+  const auto position = PositionOf(sequence, branch, sequence.forked ? branch.choice : 0);
+  if (!position.ok()) return false;  // said when the row is committed
+  choice = {&sequence.phase_of(branch).sampling, *position};
+  mask.assign(position->allowed.begin(), position->allowed.end());
+  choice.position.allowed = mask;
+  if (row.follows) ++choice.position.output_index;
+  return true;
+}
+
 // Left to CommitRow are rows of prompts that fork or are scored, beams and
 // drafts, where one token decides about others. Masks of constrained rows are made
 // here, one after another, and laid over the logits by all threads.
-void Engine::Impl::SampleRows(std::span<Row> rows) {
-  if (rows.size() < 2) return;
+void Engine::Impl::SampleRows(Flight& step) {
+  if (step.rows.size() < 2) return;
   const size_t width = model_->info().vocabulary_size;
-  std::span<const float> logits = logits_;
+  std::span<const float> logits = step.logits;
   std::vector<Choice> choices;
-  choices.reserve(rows.size());
-  for (Row& row : rows) {
+  choices.reserve(step.rows.size());
+  for (Row& row : step.rows) {
     const auto own = logits.first(row.logit_rows() * width);
     logits = logits.subspan(own.size());
     Sequence& sequence = *row.sequence;
-    if (!row.sampled || row.scored || row.drafted() || !sequence.forked || sequence.search) {
+    if (!row.sampled || row.by_model || row.scored || row.drafted() || !sequence.forked ||
+        sequence.search) {
       continue;
     }
     Branch& branch = sequence.branches[row.branch];

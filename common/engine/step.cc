@@ -16,54 +16,39 @@ namespace {
 
 constexpr uint32_t kScoredTokens = 32;
 
-// Each once, in order.
-template <typename Row>
-std::vector<Sequence*> SequencesOf(std::span<const Row> rows) {
-  std::vector<Sequence*> sequences;
-  for (const Row& row : rows) {
-    if (std::find(sequences.begin(), sequences.end(), row.sequence) == sequences.end()) {
-      sequences.push_back(row.sequence);
-    }
-  }
-  return sequences;
-}
-
 }  // namespace
 
 bool Engine::Impl::RunStep(absl::Time now) {
-  Grow(now);
-  std::vector<Row> rows = PlanRows(now);
-  if (rows.empty()) {
+  if (!flight_) flight_ = StartStep(now);
+  if (!flight_) {
     BreakDeadlock(now);
     return false;
   }
-  AddDrafts(rows);
-  StartPrompts(rows, now);
-  StepTimes times;
-  times.start = absl::Now();
-  for (const Row& row : rows) {
-    if (!row.sequence->first_step) row.sequence->first_step = times.start;
-  }
-  const absl::Status status = RunModel(rows);
-  times.end = absl::Now();
-  in_model_ += times.end - times.start;
+  std::optional<Flight> next = RunAhead();
+  Flight step = *std::exchange(flight_, std::move(next));
+  ReadStep(step);
   ++counters_.steps;
-  Account(rows, times);
-  if (!status.ok()) {
-    LogError("a model step failed",
-             {{"rows", rows.size()}, {"error", std::string(status.message())}});
-    for (Sequence* sequence : SequencesOf(std::span<const Row>(rows))) {
-      End(*sequence, absl::InternalError(absl::StrCat("model step: ", status.message())));
-    }
+  Account(step);
+  if (!step.status.ok()) {
+    FailStep(std::move(step));
     return true;
   }
-  SampleRows(rows);
-  CommitRows(rows, times);
+  SampleRows(step);
+  CommitRows(step, step.rows);
   // First tokens are on their way before the last blocks are copied, which
   // takes the CPU for milliseconds.
   Flush();
   CommitHandoffs();
   return true;
+}
+
+std::optional<Engine::Impl::Flight> Engine::Impl::StartStep(absl::Time now) {
+  Grow(now);
+  std::vector<Row> rows = PlanRows(now);
+  if (rows.empty()) return std::nullopt;
+  AddDrafts(rows);
+  StartPrompts(rows, now);
+  return Launch(std::move(rows));
 }
 
 std::vector<Engine::Impl::Row> Engine::Impl::PlanRows(absl::Time now) const {
@@ -134,54 +119,10 @@ void Engine::Impl::StartPrompts(std::span<const Row> rows, absl::Time now) {
   }
 }
 
-absl::Status Engine::Impl::RunModel(std::span<const Row> rows) {
-  std::vector<model::Slice> slices;
-  size_t logit_rows = 0;
-  for (const Row& row : rows) {
-    const Branch& branch = row.of();
-    const std::span<const TokenId> tokens =
-        row.drafted() ? row.fed : std::span(branch.tokens).subspan(branch.computed, row.tokens);
-    slices.push_back({tokens, branch.computed, branch.blocks,
-                      row.scored || row.drafted() ? model::LogitRows::kAll
-                      : row.sampled               ? model::LogitRows::kLast
-                                                  : model::LogitRows::kNone,
-                      row.sequence->spec.window});
-    logit_rows += row.logit_rows();
-  }
-  logits_.resize(logit_rows * model_->info().vocabulary_size);
-  return model_->Forward(slices, *arena_, logits_, {});
-}
-
-void Engine::Impl::Account(std::span<const Row> rows, const StepTimes& times) {
-  sched::StepShape shape;
-  for (const Row& row : rows) {
-    const Sequence& sequence = *row.sequence;
-    if (sequence.state == State::kDecoding && row.sampled) {
-      shape.AddRow(sequence.attended(row.of()), row.tokens);
-    } else {
-      shape.AddChunk(sequence.attended(row.of()), row.tokens);
-    }
-  }
-  costs_.Observe(shape, times.end - times.start);
-  if (!policy_->charges()) return;
-  // A step is shared by its tokens, the time of blocks by who held them.
-  const auto tokens = static_cast<double>(shape.prompt_tokens + shape.rows);
-  const absl::Duration elapsed = times.end - times.start;
-  for (const Row& row : rows) {
-    // Its blocks once, however many branches are in the step.
-    const bool first = &row == rows.data() || (&row - 1)->sequence != row.sequence;
-    const double held =
-        first ? static_cast<double>(row.sequence->held_blocks()) / pool_.capacity() : 0;
-    policy_->Charge(row.sequence->spec.tenant,
-                    {.compute = elapsed * (row.tokens / tokens),
-                     .pool_seconds = held * absl::ToDoubleSeconds(elapsed)});
-  }
-}
-
 // Rows of beams, which are next to each other, are committed together.
-void Engine::Impl::CommitRows(std::span<Row> rows, const StepTimes& times) {
+void Engine::Impl::CommitRows(const Flight& step, std::span<Row> rows) {
   const size_t width = model_->info().vocabulary_size;
-  std::span<const float> logits = logits_;
+  std::span<const float> logits = step.logits;
   for (std::span<Row> rest = rows; !rest.empty();) {
     size_t count = 1, logit_rows = rest.front().logit_rows();
     const bool beams = rest.front().sampled && rest.front().sequence->search.has_value();
@@ -191,14 +132,14 @@ void Engine::Impl::CommitRows(std::span<Row> rows, const StepTimes& times) {
     }
     const auto own = logits.first(logit_rows * width);
     if (beams) {
-      CommitBeams(rest.first(count), own, times);
+      CommitBeams(rest.first(count), own, step.times);
     } else if (rest.front().sequence->failure.ok()) {
-      CommitRow(rest.front(), own, times);
+      CommitRow(rest.front(), own, step.times);
     }
     rest = rest.subspan(count);
     logits = logits.subspan(own.size());
   }
-  for (Sequence* sequence : SequencesOf(std::span<const Row>(rows))) Settle(*sequence);
+  for (Sequence* sequence : SequencesOf(rows)) Settle(*sequence);
 }
 
 void Engine::Impl::CommitRow(Row& row, std::span<const float> logits, const StepTimes& times) {
@@ -217,8 +158,9 @@ void Engine::Impl::CommitRow(Row& row, std::span<const float> logits, const Step
     if (sequence.fork_at > 0 && branch.computed >= sequence.fork_at) ForkAgain(sequence);
     return;
   }
-  const auto last = logits.last(model_->info().vocabulary_size);
-  if (!sequence.forked) return BeginAnswers(sequence, last, times);
+  const auto last =
+      row.by_model ? std::span<const float>() : logits.last(model_->info().vocabulary_size);
+  if (!sequence.forked) return BeginAnswers(row, last, times);
   CommitToken(
       sequence, branch,
       row.sample ? *std::move(row.sample) : ChooseToken(sequence, branch, branch.choice, last),

@@ -29,7 +29,7 @@ void Engine::Impl::TrimUnused(absl::Time now) {
 }
 
 void Engine::Impl::TrimSome() {
-  if (!trim_to_) return;
+  if (!trim_to_ || flight_) return;
   if (prefix_cache_ != nullptr) {
     prefix_cache_->MakeFree(std::min(pool_.capacity() - *trim_to_, FreeBlocks()));
   }

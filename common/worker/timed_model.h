@@ -2,6 +2,8 @@
 // A model that reports what its steps were and how long they took.
 #pragma once
 
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -9,11 +11,13 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/model/model.h"
+#include "common/model/step_queue.h"
 #include "common/worker/profile.h"
 
 namespace baton::worker {
 
-// Forwards everything; `observe` hears of every Forward, on its thread.
+// Forwards everything; `observe` hears of every step, on its thread. One that was
+// started behind another begins when that one is read.
 class TimedModel final : public model::Model {
  public:
   TimedModel(std::unique_ptr<model::Model> inner, std::function<void(const StepWork&)> observe)
@@ -40,8 +44,40 @@ class TimedModel final : public model::Model {
     inner_->ForEach(count, function);
   }
   void Idle() override { inner_->Idle(); }
+  model::StepQueue* queue() override { return inner_->queue() == nullptr ? nullptr : &queue_; }
 
  private:
+  class Queue final : public model::StepQueue {
+   public:
+    explicit Queue(TimedModel& owner) : owner_(owner) {}
+    bool Chooses(const sampling::Params& params) const override { return inner().Chooses(params); }
+
+    absl::Status Start(std::span<const model::Slice> slices, const kv::KvArena& arena) override {
+      StepWork work = WorkOf(slices);
+      work.start = absl::Now();
+      absl::Status status = inner().Start(slices, arena);
+      if (status.ok()) started_.push_back(work);
+      return status;
+    }
+    absl::StatusOr<model::StepResults> Collect() override {
+      absl::StatusOr<model::StepResults> results = inner().Collect();
+      if (started_.empty()) return results;
+      StepWork work = started_.front();
+      started_.pop_front();
+      work.end = absl::Now();
+      work.start = std::max(work.start, std::exchange(free_, work.end));
+      owner_.observe_(work);
+      return results;
+    }
+
+   private:
+    model::StepQueue& inner() const { return *owner_.inner_->queue(); }
+
+    TimedModel& owner_;
+    std::deque<StepWork> started_;
+    absl::Time free_ = absl::InfinitePast();
+  };
+
   // A slice of one token is taken for a decoding sequence's.
   static StepWork WorkOf(std::span<const model::Slice> slices) {
     StepWork work;
@@ -58,6 +94,7 @@ class TimedModel final : public model::Model {
 
   const std::unique_ptr<model::Model> inner_;
   const std::function<void(const StepWork&)> observe_;
+  Queue queue_{*this};
 };
 
 }  // namespace baton::worker

@@ -41,6 +41,8 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
     metrics->Counter(name, help, labels).Increment(static_cast<double>(to - from));
   };
   add("baton_worker_steps_total", "Steps of the model", now.steps, before.steps);
+  add("baton_worker_steps_ahead_total", "Steps started before the one before was read",
+      now.steps_ahead, before.steps_ahead);
   add("baton_worker_prompt_tokens_total", "Prompt tokens computed", now.prompt_tokens_computed,
       before.prompt_tokens_computed);
   const auto preempted = [&](std::string_view kind, uint64_t to, uint64_t from) {

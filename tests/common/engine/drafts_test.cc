@@ -70,9 +70,10 @@ TEST(Drafts, ChangeNoTokenOfAnyStrategyOnOneWorkerOrTwo) {
       }
     }
   }
-  EXPECT_GT(alone->load().drafted_tokens, 100u);
-  EXPECT_GT(alone->load().accepted_tokens, 10u);
-  EXPECT_GT(pair.decode->load().drafted_tokens, 100u);
+  // Fewer with a queue, where a step waits for guesses that were worth it a token before.
+  EXPECT_GT(alone->load().drafted_tokens, 10u);
+  EXPECT_GT(alone->load().accepted_tokens, 0u);
+  EXPECT_GT(pair.decode->load().drafted_tokens, 10u);
   EXPECT_EQ(pair.prefill->load().drafted_tokens, 0u);
   pair.ExpectIdle();
   ExpectIdle(*alone);

@@ -341,11 +341,16 @@ Options PoolOf(uint32_t blocks) {
   return options;
 }
 
-std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& options, const Options& engine_options,
-                                   Listener* listener, HandoffSender* sender, Gate* gate) {
+std::unique_ptr<model::Model> FakeFor(model::FakeOptions options) {
+  options.queues |= getenv("BATON_TEST_QUEUES") != nullptr;
   auto fake = model::MakeFakeModel(options);
   EXPECT_TRUE(fake.ok()) << fake.status();
-  std::unique_ptr<model::Model> model = *std::move(fake);
+  return *std::move(fake);
+}
+
+std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& options, const Options& engine_options,
+                                   Listener* listener, HandoffSender* sender, Gate* gate) {
+  std::unique_ptr<model::Model> model = FakeFor(options);
   if (gate != nullptr) model = std::make_unique<GatedModel>(std::move(model), gate);
   return EngineOf(std::move(model), engine_options, listener, sender);
 }

@@ -17,6 +17,7 @@
 
 #include "common/engine/engine.h"
 #include "common/model/fake/fake_model.h"
+#include "common/model/step_queue.h"
 
 namespace baton::engine {
 
@@ -182,10 +183,31 @@ class GatedModel : public model::Model {
   void ForEach(uint32_t count, absl::FunctionRef<void(uint32_t)> function) override {
     model_->ForEach(count, function);
   }
+  model::StepQueue* queue() override { return model_->queue() == nullptr ? nullptr : &queue_; }
 
  private:
+  // Steps begin when they are started.
+  class Queue final : public model::StepQueue {
+   public:
+    explicit Queue(GatedModel& owner) : owner_(owner) {}
+    bool Chooses(const sampling::Params& params) const override {
+      return owner_.model_->queue()->Chooses(params);
+    }
+    absl::Status Start(std::span<const model::Slice> slices, const kv::KvArena& arena) override {
+      owner_.gate_->Pass();
+      return owner_.model_->queue()->Start(slices, arena);
+    }
+    absl::StatusOr<model::StepResults> Collect() override {
+      return owner_.model_->queue()->Collect();
+    }
+
+   private:
+    GatedModel& owner_;
+  };
+
   std::unique_ptr<model::Model> model_;
   Gate* gate_;
+  Queue queue_{*this};
 };
 
 // Submits all at once: they are in the second step together, if not in the first.
@@ -196,6 +218,10 @@ constexpr uint64_t kFakeBlock = uint64_t{2} * 2 * 2 * 32 * 16 * 4;
 
 // With a pool of so many blocks; all else as it is by default.
 Options PoolOf(uint32_t blocks);
+
+// A fake model; with $BATON_TEST_QUEUES set one that has a queue, so that the tests of
+// the engine show the same of both.
+std::unique_ptr<model::Model> FakeFor(model::FakeOptions options);
 
 // `gate`, when given, must outlive the engine.
 std::unique_ptr<Engine> MakeEngine(const model::FakeOptions& model, const Options& options,
