@@ -21,7 +21,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SOURCES = sorted((ROOT / "kernels" / "cuda").glob("*.cu"))
-RUNTIME = [ROOT / "kernels" / "cuda" / name for name in ("runtime/cuda_table.cu", "runtime/transfer_table.cu",
+RUNTIME = [ROOT / "kernels" / "cuda" / name for name in ("runtime/cuda_table.cu", "runtime/shared_memory.cu",
+                                                         "runtime/transfer_table.cu",
                                                          "gemm/cublaslt_gemm.cc", "gemm/cublaslt_table.cc")]
 TABLE = pathlib.Path(__file__).with_name("kernel_resources.txt")
 ARCHS = ["80", "86", "89", "90a"]

@@ -24,6 +24,14 @@ struct DeviceFacts {
   uint64_t total_bytes, free_bytes;
 };
 
+// Memory of the device that other processes can map: what `fd` names, which is the
+// owner's to close. `bytes` is what they map: what was asked for, rounded up.
+struct SharedMemory {
+  void* data;
+  size_t bytes;
+  int fd;
+};
+
 // Functions that return text: null, or what went wrong (static, or valid until
 // the next call). Thread safety: one thread at a time, each after bind_thread.
 struct DeviceTable {
@@ -32,9 +40,12 @@ struct DeviceTable {
   // Selects device `index` for this process.
   const char* (*open)(int index, DeviceFacts* facts);
   void (*bind_thread)();
-  void* (*allocate)(size_t bytes);       // null: there is not so much
-  void (*release)(void* memory);         // that nothing uses which was started
-  void* (*allocate_host)(size_t bytes);  // that copies run at full speed from and to
+  void* (*allocate)(size_t bytes);  // null: there is not so much
+  void (*release)(void* memory);    // that nothing uses which was started
+  // What went wrong: the device cannot share, or there is not so much.
+  const char* (*allocate_shared)(size_t bytes, SharedMemory* memory);
+  void (*release_shared)(const SharedMemory& memory);  // closes the descriptor, too
+  void* (*allocate_host)(size_t bytes);                // that copies run at full speed from and to
   void (*release_host)(void* memory);
   // Makes host memory that is there already such memory, until unpin; false: the
   // driver takes no more of it.
@@ -77,6 +88,7 @@ struct DeviceTable {
   decltype(&PrefillAttention) prefill_attention;
   decltype(&CopyBlocks) copy_blocks;
   decltype(&ZeroBlocks) zero_blocks;
+  decltype(&Checksums) checksums;
   decltype(&Sample) sample;
   decltype(&PackWeights) pack_weights;
   decltype(&UnpackWeights) unpack_weights;
@@ -96,6 +108,7 @@ inline void FillKernels(DeviceTable& table) {
   table.prefill_attention = &PrefillAttention;
   table.copy_blocks = &CopyBlocks;
   table.zero_blocks = &ZeroBlocks;
+  table.checksums = &Checksums;
   table.sample = &Sample;
   table.pack_weights = &PackWeights;
   table.unpack_weights = &UnpackWeights;

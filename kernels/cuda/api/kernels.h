@@ -209,6 +209,17 @@ struct ZeroTask {
 };
 void ZeroBlocks(const ZeroTask& task, Stream stream);
 
+// CRC-32C of KV slices: of each of the first `count` runs, `slices` one behind the
+// other, slice_bytes long (a multiple of 4). `out` [count, slices] may be pinned
+// memory of the host.
+struct ChecksumTask {
+  static constexpr uint32_t kMostRuns = 64;
+  const void* runs[kMostRuns];
+  uint32_t* out;
+  uint32_t count, slices, slice_bytes;
+};
+void Checksums(const ChecksumTask& task, Stream stream);
+
 // How a row's token is chosen: common/sampling's chain, to the bit.
 struct SampleRow {
   uint32_t usable_vocabulary;

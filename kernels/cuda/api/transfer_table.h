@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nccl transport needs of a GPU: memory, copies, streams and events that
-// can be asked without waiting. Beside the DeviceTable in the same plugin, because
-// a thread of its own uses it: nothing here shares state with the model's thread.
+// What the nccl and cuda_ipc transports need of a GPU: memory, copies, streams and
+// events that can be asked without waiting. Beside the DeviceTable in the same plugin, because
+// threads of their own use it: nothing here shares state with the model's thread.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace baton::gpu {
 
 // Changes with any change of this table.
-inline constexpr uint32_t kTransferVersion = 1;
+inline constexpr uint32_t kTransferVersion = 2;
 inline constexpr char kTransferSymbol[] = "baton_gpu_transfer_table";
 
 // Functions that return text: null, or what went wrong (static). Thread safety:
@@ -35,6 +35,14 @@ struct TransferTable {
   const char* (*record)(Event event, Stream stream);
   // Whether all that stood before the event in its stream is done.
   const char* (*reached)(Event event, bool* yes);
+  // For cuda_ipc; null in a stand-in for nccl alone.
+  // Maps memory of another process (DeviceTable::allocate_shared), to be read;
+  // `fd` stays the caller's. `unmap` when nothing reads it any more.
+  const char* (*map_shared)(int fd, size_t bytes, const void** memory);
+  void (*unmap_shared)(const void* memory, size_t bytes);
+  // In the stream's order; none of them waits.
+  const char* (*copy)(void* to, const void* from, size_t bytes, Stream stream);
+  const char* (*checksums)(const ChecksumTask& task, Stream stream);
 };
 
 using TransferTableFunction = const TransferTable*();

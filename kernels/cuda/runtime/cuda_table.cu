@@ -11,6 +11,7 @@
 #include "kernels/cuda/api/device_table.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
+#include "kernels/cuda/runtime/shared_memory.h"
 
 namespace baton::gpu {
 namespace {
@@ -174,6 +175,8 @@ const DeviceTable* Table() {
     filled.bind_thread = BindThread;
     filled.allocate = Allocate;
     filled.release = Release;
+    filled.allocate_shared = AllocateSharedMemory;
+    filled.release_shared = ReleaseSharedMemory;
     filled.allocate_host = AllocateHost;
     filled.release_host = ReleaseHost;
     filled.pin = Pin;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of libbaton_cuda.so that the nccl transport uses.
+// The part of libbaton_cuda.so that the nccl and cuda_ipc transports use.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/api/transfer_table.h"
+#include "kernels/cuda/runtime/shared_memory.h"
 
 namespace baton::gpu {
 namespace {
@@ -50,6 +51,15 @@ const char* ToHost(void* host, const void* device, size_t bytes, Stream stream) 
                               static_cast<cudaStream_t>(stream)));
 }
 
+const char* OnDevice(void* to, const void* from, size_t bytes, Stream stream) {
+  return Said(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                              static_cast<cudaStream_t>(stream)));
+}
+const char* StartChecksums(const ChecksumTask& task, Stream stream) {
+  Checksums(task, stream);
+  return Said(cudaGetLastError());
+}
+
 const char* Record(Event event, Stream stream) {
   return Said(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
 }
@@ -64,9 +74,10 @@ const char* Reached(Event event, bool* yes) {
 }
 
 constexpr TransferTable kTransfers = {
-    kTransferVersion, OpenForThread, AllocateDevice, ReleaseDevice, AllocatePinned,
-    ReleasePinned,    NewStream,     EndStream,      NewEvent,      EndEvent,
-    ToDevice,         ToHost,        Record,         Reached};
+    kTransferVersion,  OpenForThread, AllocateDevice, ReleaseDevice, AllocatePinned,
+    ReleasePinned,     NewStream,     EndStream,      NewEvent,      EndEvent,
+    ToDevice,          ToHost,        Record,         Reached,       MapSharedMemory,
+    UnmapSharedMemory, OnDevice,      StartChecksums};
 
 }  // namespace
 }  // namespace baton::gpu

@@ -16,6 +16,7 @@
 #include "kernels/cuda/api/device_table.h"
 #include "kernels/cuda/gemm/cublaslt_gemm.h"
 #include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/simt/emulated_shared.h"
 #include "kernels/cuda/simt/overlap.h"
 
 namespace baton::gpu {
@@ -82,6 +83,21 @@ void Release(void* memory) {
   std::memcpy(&bytes, header, sizeof(bytes));
   used_bytes -= bytes;
   ReleaseHost(header);
+}
+
+const char* AllocateShared(size_t bytes, SharedMemory* memory) {
+  uint64_t total = 0, free = 0;
+  Memory(&total, &free);
+  if (bytes > free) return "out of memory";
+  if (const char* problem = AllocateEmulatedShared(bytes, memory)) return problem;
+  used_bytes += memory->bytes;
+  if (simt::OverlapIsOn()) simt::AddMemory(memory->data, memory->bytes);
+  return nullptr;
+}
+void ReleaseShared(const SharedMemory& memory) {
+  simt::DropMemory(memory.data);
+  used_bytes -= memory.bytes;
+  ReleaseEmulatedShared(memory);
 }
 
 bool Pin(void* /*memory*/, size_t /*bytes*/) { return true; }
@@ -173,6 +189,8 @@ const DeviceTable* Table() {
     filled.pin = Pin;
     filled.unpin = Unpin;
     filled.memory = Memory;
+    filled.allocate_shared = AllocateShared;
+    filled.release_shared = ReleaseShared;
     filled.make_stream = MakeStream;
     filled.drop_stream = DropStream;
     filled.copy_in = filled.copy_out = Copy;

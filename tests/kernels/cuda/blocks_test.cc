@@ -5,7 +5,9 @@
 #include <cstring>
 #include <vector>
 
+#include "common/base/crc32c.h"
 #include "kernels/cuda/api/kernels.h"
+#include "kernels/cuda/simt/block.h"
 
 namespace baton::gpu {
 namespace {
@@ -59,6 +61,34 @@ TEST(GpuBlocks, ZeroesTheNamedBlocks) {
     const auto* expected = block % 2 == 1 ? zeros.data() : &before[block * kBlock];
     EXPECT_EQ(std::memcmp(&pool[block * kBlock], expected, kBlock), 0) << block;
   }
+}
+
+// Shorter than a word for each thread, ragged, and the sizes of blocks.
+TEST(GpuBlocks, ChecksumsAreTheHostsOfEverySlice) {
+  constexpr uint32_t kSlices = 3;
+  for (const auto schedule : {simt::Schedule::kInOrder, simt::Schedule::kRandom}) {
+    simt::SetSchedule(schedule);
+    for (const uint32_t bytes : {4u, 96u, 1024u, 1028u, 4160u, 16384u}) {
+      const auto data = Numbered(size_t{4} * kSlices * bytes + 64);
+      ChecksumTask task{};
+      std::vector<uint32_t> sums(2 * kSlices, 1);
+      task.runs[0] = &data[size_t{kSlices} * bytes];
+      task.runs[1] = &data[64];
+      task.out = sums.data();
+      task.count = 2;
+      task.slices = kSlices;
+      task.slice_bytes = bytes;
+      Checksums(task, nullptr);
+      for (uint32_t run = 0; run < 2; ++run) {
+        for (uint32_t slice = 0; slice < kSlices; ++slice) {
+          const auto* at = static_cast<const std::byte*>(task.runs[run]) + size_t{slice} * bytes;
+          EXPECT_EQ(sums[run * kSlices + slice], Crc32c({at, bytes}))
+              << bytes << " bytes, run " << run << ", slice " << slice;
+        }
+      }
+    }
+  }
+  simt::SetSchedule(simt::Schedule::kInOrder);
 }
 
 }  // namespace

@@ -92,7 +92,11 @@ constexpr gpu::TransferTable kFakeTable = {gpu::kTransferVersion,
                                            CopyFake,
                                            CopyFake,
                                            RecordFake,
-                                           ReachedFake};
+                                           ReachedFake,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr};
 
 }  // namespace
 }  // namespace baton::fake_nccl
