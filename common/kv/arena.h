@@ -52,6 +52,24 @@ class KvArena final {
     if (mirror_ != nullptr) mirror_->AfterHostWrites(blocks);
   }
 
+  // The blocks in the memory of a GPU that other processes can map; else null.
+  const DevicePool* pool() const { return mirror_ == nullptr ? nullptr : mirror_->pool(); }
+  // As of BlockMirror, on the model's thread. REQUIRES: pool().
+  absl::Status BeforePeerReads(std::span<const BlockId> blocks,
+                               std::vector<uint32_t>& checksums) const {
+    return mirror_->BeforePeerReads(*this, blocks, checksums);
+  }
+  // KV has landed in the blocks: in the pool where `in_pool` [block][layer] is true,
+  // else in the arena; empty: all of it in the arena.
+  void AfterLanding(std::span<const BlockId> blocks, const std::vector<bool>& in_pool) const {
+    if (in_pool.empty()) return AfterHostWrites(blocks);
+    mirror_->AfterLanding(*this, blocks, in_pool);
+  }
+  // Any thread.
+  MirrorTraffic mirror_traffic() const {
+    return mirror_ == nullptr ? MirrorTraffic{} : mirror_->traffic();
+  }
+
   // Copies all layers of `from` to `to`: what copy-on-write is made of.
   // REQUIRES: the caller may read the one and write the other.
   void CopyBlock(BlockId from, BlockId to) const;

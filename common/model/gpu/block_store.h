@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The KV pool in GPU memory: a copy of the arena's blocks, of which one side or
-// the other is valid.
+// the other is valid. Other processes can map it where the device supports that.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,7 +20,7 @@ namespace baton::model::gpu {
 // Blocks move when the other side needs them: to the GPU before a step that
 // reads what the host wrote (a hand-off, a swap), to the host before it is read
 // there, through pinned memory. What a step writes stays on the GPU. The arena outlives
-// the object. Thread safety: none.
+// the object. Thread safety: as kv::BlockMirror says.
 class BlockStore final : public kv::BlockMirror {
  public:
   static absl::StatusOr<std::unique_ptr<BlockStore>> Create(const kv::KvArena& arena,
@@ -35,26 +36,43 @@ class BlockStore final : public kv::BlockMirror {
   void Copy(const kv::KvArena& arena, kv::BlockId from, kv::BlockId to) override;
   void BeforeDiscard(kv::BlockId first, uint32_t count) override { pins_.Unpin(first, count); }
 
-  std::byte* data() const { return pool_.data(); }
+  const kv::DevicePool* pool() const override { return shared_.valid() ? &exported_ : nullptr; }
+  absl::Status BeforePeerReads(const kv::KvArena& arena, std::span<const kv::BlockId> blocks,
+                               std::vector<uint32_t>& checksums) override;
+  void AfterLanding(const kv::KvArena& arena, std::span<const kv::BlockId> blocks,
+                    const std::vector<bool>& in_pool) override;
+  kv::MirrorTraffic traffic() const override { return {to_arena_, from_arena_}; }
+
+  std::byte* data() const { return shared_.valid() ? shared_.data() : private_.data(); }
   size_t block_bytes() const { return block_bytes_; }
-  uint64_t bytes() const { return pool_.bytes(); }
+  uint64_t bytes() const { return shared_.valid() ? shared_.bytes() : private_.bytes(); }
 
  private:
   enum class Valid : uint8_t { kHost, kDevice, kBoth };
 
-  BlockStore(const Device& device, const kv::KvArena& arena, Buffer pool, Buffer indices)
+  BlockStore(const Device& device, const kv::KvArena& arena)
       : device_(device),
         pins_(arena, device.table()),
-        pool_(std::move(pool)),
-        indices_(std::move(indices)),
         block_bytes_(arena.layout().BlockBytes()),
         valid_(arena.blocks(), Valid::kHost) {}
 
+  absl::Status Allocate(const kv::KvArena& arena);
+  std::byte* Place(kv::BlockId block) const {
+    return data() + static_cast<size_t>(block) * block_bytes_;
+  }
+  // Started on the stream.
+  void CopyIn(std::byte* to, const std::byte* from, size_t bytes);
+  void MakeValidOnDevice(const kv::KvArena& arena, std::span<const kv::BlockId> blocks);
+
   const Device& device_;
   PinnedArena pins_;
-  const Buffer pool_;
-  const Buffer indices_;  // of the block of a copy, and where it goes
   const size_t block_bytes_;
+  SharedBuffer shared_;  // the pool; where the device cannot share, the next
+  Buffer private_;
+  kv::DevicePool exported_;
+  Buffer indices_;    // of the block of a copy, and where it goes
+  Buffer checksums_;  // pinned: of a launch
+  std::atomic<uint64_t> to_arena_{0}, from_arena_{0};
   std::vector<Valid> valid_;
 };
 

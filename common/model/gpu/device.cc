@@ -76,6 +76,14 @@ absl::StatusOr<Buffer> Device::Allocate(size_t bytes, const std::string& purpose
                       static_cast<double>(facts_.total_bytes) / (1 << 20)));
 }
 
+absl::StatusOr<SharedBuffer> Device::AllocateShared(size_t bytes) const {
+  dev::SharedMemory memory{};
+  if (const char* problem = table_->allocate_shared(bytes, &memory)) {
+    return absl::UnavailableError(problem);
+  }
+  return SharedBuffer(table_, memory);
+}
+
 absl::StatusOr<Buffer> Device::AllocateHost(size_t bytes) const {
   void* memory = table_->allocate_host(bytes == 0 ? 16 : bytes);
   if (memory != nullptr) return Buffer(table_, memory, bytes, true);

@@ -59,6 +59,34 @@ class Buffer final {
   bool host_ = false;
 };
 
+// Memory of a device that other processes can map, freed with the object.
+class SharedBuffer final {
+ public:
+  SharedBuffer() = default;
+  SharedBuffer(const dev::DeviceTable* table, const dev::SharedMemory& memory)
+      : table_(table), memory_(memory) {}
+  SharedBuffer(SharedBuffer&& other) noexcept { *this = std::move(other); }
+  SharedBuffer& operator=(SharedBuffer&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  SharedBuffer(const SharedBuffer&) = delete;
+  SharedBuffer& operator=(const SharedBuffer&) = delete;
+  ~SharedBuffer() {
+    if (table_ != nullptr) table_->release_shared(memory_);
+  }
+
+  bool valid() const { return table_ != nullptr; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.data); }
+  size_t bytes() const { return memory_.bytes; }
+  int fd() const { return memory_.fd; }
+
+ private:
+  const dev::DeviceTable* table_ = nullptr;
+  dev::SharedMemory memory_ = {nullptr, 0, -1};
+};
+
 // An open device with its one stream. Thread safety: one thread at a time.
 class Device final {
  public:
@@ -75,6 +103,8 @@ class Device final {
 
   // RESOURCE_EXHAUSTED names what it was for and how much there is.
   absl::StatusOr<Buffer> Allocate(size_t bytes, const std::string& purpose) const;
+  // UNAVAILABLE: the device cannot share memory, or has not so much.
+  absl::StatusOr<SharedBuffer> AllocateShared(size_t bytes) const;
   absl::StatusOr<Buffer> AllocateHost(size_t bytes) const;
   // Memory that holds `bytes` when it returns.
   absl::StatusOr<Buffer> Upload(std::span<const std::byte> bytes, const std::string& purpose) const;

@@ -41,7 +41,8 @@ void AddBlocks(const Slice& slice, StepPlan& plan) {
     }
     next = i;
     plan.tables[row + i] = static_cast<uint32_t>(slice.blocks[i]) | (kept ? dev::kKeptBlock : 0);
-    plan.read.push_back(slice.blocks[i]);
+    // Those that the slice begins hold nothing yet.
+    if (i * kv::kBlockTokens < slice.first_position) plan.read.push_back(slice.blocks[i]);
   }
   const uint32_t first = slice.first_position / kv::kBlockTokens;
   for (uint32_t i = first; i < count; ++i) plan.written.push_back(slice.blocks[i]);

@@ -28,7 +28,7 @@ struct StepPlan {
   uint32_t decode_segments = 0;           // most of any
   std::vector<::baton::gpu::PrefillItem> items;
   std::vector<uint32_t> logit_rows;  // rows of the step: those with a choice, others, padding
-  std::vector<kv::BlockId> read, written, fresh;
+  std::vector<kv::BlockId> read, written, fresh;  // read: of what is there before
 
   size_t bytes() const;  // of all arrays on the device
 };

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "common/base/crc32c.h"
 #include "common/kv/block_file.h"
 #include "common/kv/swap_area.h"
 #include "nlohmann/json.hpp"
@@ -197,6 +198,47 @@ TEST_P(GpuModelTest, BlocksGoThroughTheHostAndBack) {
   const auto rest = std::span(tokens).subspan(90);
   const auto expected = runner->Feed(source, rest, 1024, LogitRows::kAll);
   EXPECT_TRUE(runner->Feed(target, rest, 3, LogitRows::kAll) == expected);
+}
+
+// What cuda_ipc does, with a way that is lost in the middle: every third slice lands in
+// the arena.
+TEST_P(GpuModelTest, BlocksGoFromPoolToPoolAndLandOnEitherSide) {
+  if (TheDevice().plugin != "emulated") GTEST_SKIP() << "looks into the pool";
+  const auto runner = Runner("embedded", Fast(GetParam()));
+  ASSERT_TRUE(runner->ok());
+  kv::KvArena& arena = runner->arena();
+  ASSERT_NE(arena.pool(), nullptr);
+  const kv::KvLayout& layout = arena.layout();
+  const auto tokens = RandomTokens(100, runner->vocabulary(), 5);
+  TestSequence source = runner->NewSequence(120), target = runner->NewSequence(120);
+  runner->Feed(source, std::span(tokens).first(90), 1024, LogitRows::kNone);
+  EXPECT_EQ(arena.mirror_traffic().from_arena, 0u) << "begun blocks hold nothing to copy";
+  std::vector<uint32_t> checksums;
+  ASSERT_TRUE(arena.BeforePeerReads(source.blocks, checksums).ok());
+  ASSERT_EQ(checksums.size(), source.blocks.size() * layout.layers);
+  const auto in_pool = [&](kv::BlockId block, uint32_t layer) {
+    return arena.pool()->data + arena.pool()->OffsetOf(arena.LayerSpan(block, layer)).value();
+  };
+  std::vector<bool> landed;
+  for (size_t i = 0; i < source.blocks.size(); ++i) {
+    for (uint32_t layer = 0; layer < layout.layers; ++layer) {
+      const std::byte* const from = in_pool(source.blocks[i], layer);
+      EXPECT_EQ(Crc32c({from, layout.LayerBytes()}), checksums[landed.size()]);
+      landed.push_back(landed.size() % 3 != 0);
+      std::byte* const to =
+          landed.back() ? in_pool(target.blocks[i], layer) : arena.Layer(target.blocks[i], layer);
+      std::memcpy(to, from, layout.LayerBytes());
+    }
+  }
+  const uint64_t before = arena.mirror_traffic().from_arena;
+  arena.AfterLanding(target.blocks, landed);
+  target.length = source.length;
+  const auto rest = std::span(tokens).subspan(90);
+  const auto expected = runner->Feed(source, rest, 1024, LogitRows::kAll);
+  EXPECT_TRUE(runner->Feed(target, rest, 3, LogitRows::kAll) == expected);
+  EXPECT_EQ(arena.mirror_traffic().to_arena, 0u);
+  EXPECT_EQ(arena.mirror_traffic().from_arena - before,
+            (landed.size() + 2) / 3 * layout.LayerBytes());
 }
 
 TEST_P(GpuModelTest, CopiedBlockIsReadInsteadOfItsSource) {
