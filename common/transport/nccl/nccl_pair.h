@@ -49,7 +49,7 @@ struct NcclEvents {
 };
 
 // Lives on NCCL's thread, but for Make. Never waits: Poll looks what has happened.
-class NcclPair {
+class NcclPair final : public Polled {
  public:
   struct Plan {
     NcclRank rank;
@@ -73,11 +73,11 @@ class NcclPair {
   void Close();
 
   // Whether anything has moved on.
-  bool Poll();
-  bool busy() const {
+  bool Poll() override;
+  bool busy() const override {
     return state_ == State::kUp ? Working() : state_ != State::kGone && state_ != State::kNew;
   }
-  bool gone() const { return state_ == State::kGone; }
+  bool gone() const override { return state_ == State::kGone; }
 
  private:
   enum class State { kNew, kWaiting, kJoining, kUp, kDraining, kGone };

@@ -3,30 +3,24 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
+#include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/transport/device_thread.h"
 #include "common/transport/nccl/nccl_table.h"
 #include "kernels/cuda/api/transfer_table.h"
 
 namespace baton::transport {
-
-class NcclPair;
 
 // NCCL is not thread-safe among communicators of one device, and its calls may take
 // their time: all of them, and those to the device, run on the thread of this
 // object, which polls what is under way and sleeps when nothing is.
 class NcclRuntime {
  public:
-  using Task = std::function<void()>;
+  using Task = DeviceThread::Task;
   // A communicator takes tens of megabytes of GPU memory and up to two
   // multiprocessors while something is under way.
   static constexpr uint32_t kMaxCommunicators = 16;
@@ -42,9 +36,9 @@ class NcclRuntime {
   const gpu::TransferTable& device() const { return *device_; }
 
   // Runs `task` on the thread, in order of the calls. Any thread.
-  void Post(Task task);
+  void Post(Task task) { thread_.Post(std::move(task)); }
   // The pair is polled from now on, until it is gone. On the thread.
-  void Add(std::shared_ptr<NcclPair> pair) { pairs_.push_back(std::move(pair)); }
+  void Add(std::shared_ptr<Polled> pair) { thread_.Add(std::move(pair)); }
 
   // The right to a communicator at a time, given back with the last copy, which must
   // go before this object does. Null: all are taken. Any thread.
@@ -52,30 +46,17 @@ class NcclRuntime {
 
  private:
   NcclRuntime(const NcclTable& nccl, const gpu::TransferTable* device, std::string device_name)
-      : nccl_(nccl), device_(device), device_name_(std::move(device_name)) {}
+      : nccl_(nccl),
+        device_(device),
+        device_name_(std::move(device_name)),
+        thread_("kv-nccl", device) {}
   static absl::StatusOr<std::shared_ptr<NcclRuntime>> Make(const std::string& device);
-  absl::Status Start(int index);
-  // False: the thread does not end.
-  bool Stop();
-  void Run();
-  // Waits for a task, or `pause` while something is under way. False: the end.
-  bool Wait(std::chrono::microseconds pause, std::vector<Task>& tasks);
-  // Whether anything has moved on.
-  bool PollPairs();
 
   const NcclTable nccl_;
   const gpu::TransferTable* const device_;
   const std::string device_name_;
   std::atomic<uint32_t> places_taken_{0};
-  std::vector<std::shared_ptr<NcclPair>> pairs_;  // the thread's
-
-  std::mutex mutex_;
-  std::condition_variable woken_;
-  std::vector<Task> mailbox_;  // guarded by mutex_
-  bool stop_ = false;          // guarded by mutex_
-  bool ended_ = false;         // guarded by mutex_
-  std::condition_variable has_ended_;
-  std::thread thread_;
+  DeviceThread thread_;
 };
 
 }  // namespace baton::transport
