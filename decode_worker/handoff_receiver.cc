@@ -36,12 +36,15 @@ HandoffReceiver::~HandoffReceiver() { Stop(); }
 absl::StatusOr<engine::HandoffSender*> HandoffReceiver::Prepare(const Context& context) {
   const worker::Options& options = *context.options;
   layout_ = context.layout;
+  transports_ = options.transports;
   timeout_ = options.handoff_timeout;
   metrics_ = std::make_unique<worker::HandoffMetrics>(context.metrics, context.labels);
   options_.receiver_id = options.worker_id;
   options_.lease = flags_.lease;
   options_.tcp_advertise_host = flags_.kv_advertise_host;
-  if (Has(options.transports, "shm")) {
+  options_.shm = Has(options.transports, "shm");
+  options_.cuda_ipc = Has(options.transports, "cuda_ipc");
+  if (options_.shm || options_.cuda_ipc) {
     BATON_ASSIGN_OR_RETURN(options_.socket_dir, SocketFolder(flags_.socket_dir));
   }
   options_.ucx = Has(options.transports, "ucx");
@@ -55,6 +58,8 @@ absl::StatusOr<engine::HandoffSender*> HandoffReceiver::Prepare(const Context& c
 absl::Status HandoffReceiver::Start(engine::Engine* engine) {
   engine_ = engine;
   engine->SetReservationCancelled([this](engine::SequenceRef ref) { ReservationCancelled(ref); });
+  options_.pool = engine->arena().pool();
+  options_.cuda_ipc = options_.cuda_ipc && worker::KeepsCudaIpc(options_.pool, transports_);
   absl::MutexLock lock(&mutex_);
   BATON_ASSIGN_OR_RETURN(receiver_, transport::MakeReceiver(options_, layout_, this));
   return absl::OkStatus();
@@ -188,7 +193,7 @@ void HandoffReceiver::ReservationCancelled(engine::SequenceRef ref) {
 }
 
 void HandoffReceiver::Committed(uint64_t landing_id, const transport::CommitState& state,
-                                transport::Done accepted) {
+                                const std::vector<bool>& in_pool, transport::Done accepted) {
   const std::optional<Landing> landing = Take(landing_id);
   if (!landing.has_value()) {
     return accepted(absl::NotFoundError("no such landing"));
@@ -199,7 +204,8 @@ void HandoffReceiver::Committed(uint64_t landing_id, const transport::CommitStat
         metrics_->Count("received", status.code(), status.ok() ? landing.bytes : 0,
                         absl::Now() - landing.begun);
         accepted(std::move(status));
-      });
+      },
+      in_pool);
 }
 
 void HandoffReceiver::Aborted(uint64_t landing_id, const absl::Status& reason) {

@@ -47,7 +47,7 @@ class HandoffReceiver final : public transport::KvLanding, public worker::Handof
   // transport::KvLanding.
   void Reserve(const transport::ReserveRequest& request, Granted granted) override;
   void Committed(uint64_t landing_id, const transport::CommitState& state,
-                 transport::Done accepted) override;
+                 const std::vector<bool>& in_pool, transport::Done accepted) override;
   void Aborted(uint64_t landing_id, const absl::Status& reason) override;
 
  private:
@@ -75,6 +75,7 @@ class HandoffReceiver final : public transport::KvLanding, public worker::Handof
   const ReceiverFlags flags_;
   transport::ReceiverOptions options_;
   kv::KvLayout layout_;
+  std::vector<std::string> transports_;
   absl::Duration timeout_;
   std::unique_ptr<worker::HandoffMetrics> metrics_;
   engine::Engine* engine_ = nullptr;

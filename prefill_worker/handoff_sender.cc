@@ -13,6 +13,8 @@ namespace {
 
 // Large enough that frames cost nothing, small enough that several are in a ring.
 constexpr size_t kPutBytes = 2 << 20;
+// Of bytes that stay where they are, so that waiting for the receiver costs little.
+constexpr size_t kPoolPutBytes = 16 << 20;
 
 std::vector<transport::Endpoint> EndpointsFrom(const v1::Assign& assign) {
   std::vector<transport::Endpoint> endpoints;
@@ -56,24 +58,30 @@ HandoffSender::~HandoffSender() { sender_.reset(); }
 absl::StatusOr<engine::HandoffSender*> HandoffSender::Prepare(const Context& context) {
   const worker::Options& options = *context.options;
   timeout_ = options.handoff_timeout;
-  transports_ = options.transports;
   metrics_ = std::make_unique<worker::HandoffMetrics>(context.metrics, context.labels);
-  transport::SenderOptions sender;
-  sender.sender_id = options.worker_id;
-  sender.host_id = options.host_id;
-  sender.device = options.device;
-  sender.transports = options.transports;
-  BATON_ASSIGN_OR_RETURN(sender_, make_(sender, context.layout));
+  layout_ = context.layout;
+  options_.sender_id = options.worker_id;
+  options_.host_id = options.host_id;
+  options_.device = options.device;
+  options_.transports = options.transports;
   return this;
 }
 
 absl::Status HandoffSender::Start(engine::Engine* engine) {
   engine_ = engine;
+  options_.pool = engine->arena().pool();
+  options_.to_host = [this](const auto& places, std::function<void()> done) {
+    BringToHost(places, std::move(done));
+  };
+  if (!worker::KeepsCudaIpc(options_.pool, options_.transports)) {
+    std::erase(options_.transports, "cuda_ipc");
+  }
+  BATON_ASSIGN_OR_RETURN(sender_, make_(options_, layout_));
   return absl::OkStatus();
 }
 
 void HandoffSender::Describe(v1::Hello* hello) const {
-  for (const std::string& transport : transports_) hello->add_transports(transport);
+  for (const std::string& transport : options_.transports) hello->add_transports(transport);
 }
 
 absl::Status HandoffSender::Submit(engine::SequenceSpec spec, const v1::Assign& assign) {
@@ -117,9 +125,16 @@ void HandoffSender::BlocksReady(engine::SequenceRef ref, uint32_t first_block,
   const TransferPtr transfer = Find(ref);
   if (transfer == nullptr) return;
   const kv::KvArena& arena = engine_->arena();
-  arena.BeforeHostReads(blocks);
-  const std::vector<transport::PutRange> ranges = PlanPuts(
-      arena.layout(), first_block, first_block + static_cast<uint32_t>(blocks.size()), kPutBytes);
+  std::vector<uint32_t> checksums;  // [block][layer]; empty: the bytes are on the host
+  if (transfer->writer->prefers_pool()) {
+    const absl::Status ready = arena.BeforePeerReads(blocks, checksums);
+    if (!ready.ok()) return NoteFailure(transfer, ready);
+  } else {
+    arena.BeforeHostReads(blocks);
+  }
+  const std::vector<transport::PutRange> ranges =
+      PlanPuts(arena.layout(), first_block, first_block + static_cast<uint32_t>(blocks.size()),
+               checksums.empty() ? kPutBytes : kPoolPutBytes);
   {
     absl::MutexLock lock(&transfer->mutex);
     if (transfer->closed) return;
@@ -127,16 +142,33 @@ void HandoffSender::BlocksReady(engine::SequenceRef ref, uint32_t first_block,
   }
   for (const transport::PutRange& range : ranges) {
     std::vector<std::span<const std::byte>> sources;
+    std::vector<uint32_t> crcs;
     sources.reserve((range.block_end - range.block_begin) * (range.layer_end - range.layer_begin));
     for (uint32_t block = range.block_begin; block < range.block_end; ++block) {
       for (uint32_t layer = range.layer_begin; layer < range.layer_end; ++layer) {
         sources.push_back(arena.LayerSpan(blocks[block - first_block], layer));
+        if (checksums.empty()) continue;
+        crcs.push_back(checksums[size_t{block - first_block} * layout_.layers + layer]);
       }
     }
-    transfer->writer->Put(range, std::move(sources), [this, transfer](const absl::Status& status) {
-      CallDone(transfer, status, /*committed=*/false);
-    });
+    transfer->writer->Put(range, {std::move(sources), std::move(crcs)},
+                          [this, transfer](const absl::Status& status) {
+                            CallDone(transfer, status, /*committed=*/false);
+                          });
   }
+}
+
+// The transport turns from the pool to the host.
+void HandoffSender::BringToHost(const std::vector<std::span<const std::byte>>& places,
+                                std::function<void()> done) {
+  std::vector<kv::BlockId> blocks;
+  for (const std::span<const std::byte> place : places) {
+    const size_t offset = options_.pool->OffsetOf(place).value();
+    blocks.push_back(static_cast<kv::BlockId>(offset / layout_.BlockBytes()));
+  }
+  std::sort(blocks.begin(), blocks.end());
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  engine_->BringToHost(std::move(blocks), std::move(done));
 }
 
 void HandoffSender::Commit(engine::SequenceRef ref, const engine::HandoffState& state) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,8 @@ class HandoffSender final : public engine::HandoffSender, public worker::Handoff
   using TransferPtr = std::shared_ptr<Transfer>;
 
   TransferPtr Find(engine::SequenceRef ref);
+  void BringToHost(const std::vector<std::span<const std::byte>>& places,
+                   std::function<void()> done);
   void Granted(const TransferPtr& transfer, const absl::Status& status);
   // One of the writer's calls has ended.
   void CallDone(const TransferPtr& transfer, const absl::Status& status, bool committed);
@@ -62,7 +65,8 @@ class HandoffSender final : public engine::HandoffSender, public worker::Handoff
 
   const MakeKvSender make_;
   absl::Duration timeout_;
-  std::vector<std::string> transports_;
+  transport::SenderOptions options_;
+  kv::KvLayout layout_;
   engine::Engine* engine_ = nullptr;
   std::unique_ptr<worker::HandoffMetrics> metrics_;
   std::unique_ptr<transport::KvSender> sender_;

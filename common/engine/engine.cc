@@ -97,11 +97,17 @@ void Engine::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted) {
   });
 }
 
-void Engine::Activate(SequenceRef ref, const HandoffState& state,
-                      std::function<void(absl::Status)> accepted) {
-  impl_->Post([impl = impl_.get(), ref, state, accepted = std::move(accepted)] {
-    impl->Activate(ref, state, accepted);
+void Engine::BringToHost(std::vector<kv::BlockId> blocks, std::function<void()> done) {
+  impl_->Post([impl = impl_.get(), blocks = std::move(blocks), done = std::move(done)] {
+    impl->arena().BeforeHostReads(blocks);
+    done();
   });
+}
+
+void Engine::Activate(SequenceRef ref, const HandoffState& state,
+                      std::function<void(absl::Status)> accepted, std::vector<bool> in_pool) {
+  impl_->Post([impl = impl_.get(), ref, state, accepted = std::move(accepted),
+               in_pool = std::move(in_pool)] { impl->Activate(ref, state, accepted, in_pool); });
 }
 
 void Engine::ReleaseReservation(SequenceRef ref, absl::Status reason) {

@@ -262,6 +262,7 @@ struct Load {
   uint64_t handoff_bytes = 0;      // of kPrefill sequences, that were handed over
   uint64_t blocks_moved = 0;       // to lower ones, while their holders ran on
   uint64_t kv_bytes_returned = 0;  // to the system
+  kv::MirrorTraffic mirror = {};   // between the host's and a GPU's KV pool
   // Of steps, outside of the model: scheduling, sampling, telling.
   absl::Duration overhead = absl::ZeroDuration();
   // Blocks that sequences need to be admitted, and hold none of yet.
@@ -332,10 +333,15 @@ class Engine final {
   // Called on the engine's thread; must not block.
   using Granted = std::function<void(absl::StatusOr<Reservation>)>;
   void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
-  // The blocks hold the verified KV of the whole prompt: decode from here.
+  // Brings what the blocks hold into the arena, where it may be read once `done` is
+  // called, on the engine's thread. For blocks of a hand-off that has not ended.
+  void BringToHost(std::vector<kv::BlockId> blocks, std::function<void()> done);
+  // The blocks hold the verified KV of the whole prompt: decode from here. `in_pool`:
+  // whether a slice [block][layer] of the reservation is in the arena's pool on a GPU;
+  // empty: all are in the arena.
   // `accepted` hears OK, or NOT_FOUND when the sequence has ended meanwhile.
   void Activate(SequenceRef ref, const HandoffState& state,
-                std::function<void(absl::Status)> accepted);
+                std::function<void(absl::Status)> accepted, std::vector<bool> in_pool = {});
   // Nobody writes into the reserved blocks any more: they are free again. The
   // sequence ends with `reason` if it has not yet. A cancelled kDecode
   // sequence with a reservation keeps its blocks, and its EndOutput waits,

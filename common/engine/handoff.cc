@@ -91,14 +91,15 @@ void Engine::Impl::Grant(Sequence& sequence) {
 }
 
 void Engine::Impl::Activate(SequenceRef ref, const HandoffState& state,
-                            const std::function<void(absl::Status)>& accepted) {
+                            const std::function<void(absl::Status)>& accepted,
+                            const std::vector<bool>& in_pool) {
   Sequence* found = table_.Find(ref);
   if (found == nullptr || found->spec.role != Role::kDecode || !found->writing) {
     return accepted(absl::NotFoundError("no reservation is open for this hand-off"));
   }
   Sequence& sequence = *found;
   sequence.writing = false;
-  arena_->AfterHostWrites(sequence.moving_blocks(sequence.pin_begin, sequence.pin_end));
+  arena_->AfterLanding(sequence.moving_blocks(sequence.pin_begin, sequence.pin_end), in_pool);
   Unpin(sequence);
   if (sequence.state == State::kEnding) {
     accepted(absl::NotFoundError(

@@ -147,6 +147,7 @@ void Engine::Impl::PublishLoad() {
   load.kv_blocks_transfers = pool_.held_by(kv::Owner::kTransfer);
   load.kv_blocks_prefix_cache = pool_.held_by(kv::Owner::kPrefixCache);
   load.costs = costs_.costs();
+  load.mirror = arena_->mirror_traffic();
   load.kv_blocks_reclaimable = pool_.cache_only();
   if (prefix_cache_ != nullptr) {
     const kv::PrefixCache::Stats& stats = prefix_cache_->stats();

@@ -53,7 +53,8 @@ class Engine::Impl final {
   void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
   void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
   void Activate(SequenceRef ref, const HandoffState& state,
-                const std::function<void(absl::Status)>& accepted);
+                const std::function<void(absl::Status)>& accepted,
+                const std::vector<bool>& in_pool);
   void ReleaseReservation(SequenceRef ref, absl::Status reason);
   void SetReservationCancelled(std::function<void(SequenceRef)> callback);
   void Drain(std::function<void()> drained);

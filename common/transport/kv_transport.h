@@ -2,7 +2,8 @@
 // How KV blocks travel from a prefill worker into a decode worker's blocks.
 //
 // Both ends speak the frames of proto/baton/v1/handoff.proto. The transports
-// differ only in how the bytes of a Put travel: `shm` through a ring in shared
+// differ only in how the bytes of a Put travel: `cuda_ipc` from GPU memory of the
+// sender, which the receiver maps, into its own; `shm` through a ring in shared
 // memory that the sender makes and the receiver copies out of; `ucx` through a
 // ring of the receiver's that belongs to the connection, by RDMA or whatever
 // else UCX finds; `nccl` through such a ring by way of both GPUs; `tcp` behind the
@@ -22,19 +23,21 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/types.h"
+#include "common/kv/device_pool.h"
 #include "common/kv/layout.h"
 
 namespace baton::transport {
 
 struct Endpoint {
-  std::string transport;  // "shm", "ucx", "nccl", "tcp"
-  std::string address;    // Unix socket path; HOST:PORT of the others
+  std::string transport;  // "cuda_ipc", "shm", "ucx", "nccl", "tcp"
+  std::string address;    // Unix socket path of the first two; HOST:PORT of the others
 };
 
 struct ReserveRequest {
@@ -69,6 +72,20 @@ struct PutRange {
   uint32_t block_begin = 0, block_end = 0;  // positions among the blocks that move
 };
 
+// What a Put sends: one span of LayerBytes() per (block, layer) of its range in the
+// order [block][layer].
+struct PutSources {
+  // NOLINTNEXTLINE(google-explicit-constructor): most sources are nothing but spans.
+  PutSources(std::vector<std::span<const std::byte>> where) : spans(std::move(where)) {}
+  PutSources(std::vector<std::span<const std::byte>> where, std::vector<uint32_t> crcs)
+      : spans(std::move(where)), checksums(std::move(crcs)) {}
+
+  std::vector<std::span<const std::byte>> spans;
+  // CRC-32C of each, when the bytes are in SenderOptions::pool alone: then spans of the
+  // arena name their places. Empty: the bytes are where the spans are.
+  std::vector<uint32_t> checksums;
+};
+
 using Done = std::function<void(absl::Status)>;
 
 // One hand-off's sending side: Put* then Commit or Abort.
@@ -82,12 +99,13 @@ class KvWriter {
  public:
   virtual ~KvWriter() = default;
 
-  // Sends `sources`, one span of LayerBytes() per (block, layer) of `range` in
-  // the order [block][layer]. `done` means that the sources may be reused, and
+  // Sends `sources`. `done` means that the sources may be reused, and
   // nothing about the receiver. Blocks that the receiver does not want (it has
   // them cached) are skipped.
-  virtual void Put(const PutRange& range, std::vector<std::span<const std::byte>> sources,
-                   Done done) = 0;
+  virtual void Put(const PutRange& range, PutSources sources, Done done) = 0;
+  // Whether sources in the pool will most likely be sent as they are there. Where not,
+  // they had better be on the host before they are put. Any thread.
+  virtual bool prefers_pool() const { return false; }
 
   // Makes the blocks live on the receiver in one step, after every Put. `done`
   // with OK: the decode worker has taken the sequence over.
@@ -97,7 +115,7 @@ class KvWriter {
   // Gives up. Calls in flight end with CANCELLED. Does not block.
   virtual void Abort(const absl::Status& reason) = 0;
 
-  // "shm", "ucx", "nccl" or "tcp"; bytes put so far. Any thread.
+  // "cuda_ipc", "shm", "ucx", "nccl" or "tcp"; bytes put so far. Any thread.
   virtual std::string transport() const = 0;
   virtual uint64_t bytes() const = 0;
 };
@@ -138,8 +156,11 @@ class KvLanding {
   // (unknown key), RESOURCE_EXHAUSTED, FAILED_PRECONDITION.
   virtual void Reserve(const ReserveRequest& request, Granted granted) = 0;
   // Every wanted slice has arrived and the digest fits. The writer hears what
-  // `accepted` is given. After this the receiver writes no more.
-  virtual void Committed(uint64_t landing_id, const CommitState& state, Done accepted) = 0;
+  // `accepted` is given. After this the receiver writes no more. `in_pool`: whether a
+  // slice [block][layer] of the grant is in ReceiverOptions::pool instead of the
+  // block's own bytes; empty: none is.
+  virtual void Committed(uint64_t landing_id, const CommitState& state,
+                         const std::vector<bool>& in_pool, Done accepted) = 0;
   // The hand-off ended without a commit, for `reason`; the receiver writes no
   // more. Once per grant that was not committed.
   virtual void Aborted(uint64_t landing_id, const absl::Status& reason) = 0;
@@ -147,17 +168,21 @@ class KvLanding {
 
 struct ReceiverOptions {
   std::string receiver_id;
-  // Folder for the Unix socket of shm, made when it is missing; empty: no shm.
+  // Folder for the Unix socket of shm and cuda_ipc, made when it is missing; empty:
+  // neither of them.
   // The path stays short (sockaddr_un holds 107 bytes).
   std::string socket_dir;
   // HOST:PORT to listen on for tcp, ucx and nccl, port 0 for any; empty: none of them.
   std::string tcp_address;
   // Which of them. UCX opens ports of its own besides, for bytes, on every
   // network that UCX_NET_DEVICES leaves it.
-  bool tcp = true, ucx = false, nccl = false;
-  // What the model runs on (--device), for nccl.
+  bool tcp = true, ucx = false, nccl = false, shm = true, cuda_ipc = false;
+  // What the model runs on (--device), for cuda_ipc and nccl.
   std::string device = "cpu";
-  // A communicator of nccl that moves nothing for so long is given up.
+  // For cuda_ipc: where the blocks of grants are on the device. Outlives the receiver.
+  const kv::DevicePool* pool = nullptr;
+  // A communicator of nccl that moves nothing for so long is given up; so is cuda_ipc on
+  // a connection of which a copy takes so long.
   absl::Duration stall_limit = absl::Seconds(5);
   // What peers are told to dial instead of tcp_address's host, when set; a name
   // is resolved once, here, since senders dial numeric addresses only.
@@ -182,8 +207,16 @@ class KvReceiver {
 struct SenderOptions {
   std::string sender_id;
   std::string host_id;           // unused endpoints of other hosts are skipped by the router
-  std::string device = "cpu";    // what the model runs on (--device), for nccl
-  size_t ring_bytes = 16 << 20;  // per connection of shm, ucx or nccl
+  std::string device = "cpu";    // what the model runs on (--device), for cuda_ipc and nccl
+  size_t ring_bytes = 16 << 20;  // per connection of shm, ucx or nccl; under way on cuda_ipc
+  // For cuda_ipc: where sources may be. Outlives the sender.
+  const kv::DevicePool* pool = nullptr;
+  // Brings the bytes of places in the pool to the host, where they may be read once
+  // `done` is called (by any thread; not at all for a writer that was aborted). For a
+  // way that does not take them from the pool. Set with `pool`; must not block.
+  std::function<void(const std::vector<std::span<const std::byte>>& places,
+                     std::function<void()> done)>
+      to_host;
   absl::Duration connect_timeout = absl::Seconds(2);
   // When nothing is acknowledged on ucx or nccl for so long, hand-offs go on over
   // its socket (which the kernel looks after).
@@ -203,7 +236,7 @@ std::vector<std::string> TransportNames();
 
 // Those that a worker on `device` offers unless it is told otherwise: ucx only on
 // hosts that have a device for RDMA, for over TCP it has no advantage of plain tcp;
-// nccl only on a GPU ("cuda:N"), and where its library works.
+// nccl only on a GPU ("cuda:N"), and where its library works; cuda_ipc on a GPU.
 std::vector<std::string> DefaultTransports(const std::string& device);
 
 // `landing` must outlive the receiver. UNAVAILABLE: an address is taken; the

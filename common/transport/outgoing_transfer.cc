@@ -23,8 +23,7 @@ OutgoingTransfer::OutgoingTransfer(ReserveRequest request, const OutgoingFormat*
                                    Done granted)
     : request_(std::move(request)), format_(format), granted_(std::move(granted)) {}
 
-absl::Status OutgoingTransfer::AddPut(const PutRange& range,
-                                      std::vector<std::span<const std::byte>> sources, Done done) {
+absl::Status OutgoingTransfer::AddPut(const PutRange& range, PutSources sources, Done done) {
   if (ended_) {
     done(end_status_);
     return absl::OkStatus();
@@ -41,13 +40,14 @@ absl::Status OutgoingTransfer::AddPut(const PutRange& range,
   }
   const uint64_t slices =
       uint64_t{range.block_end - range.block_begin} * (range.layer_end - range.layer_begin);
-  const bool sizes_fit = std::all_of(put.sources.begin(), put.sources.end(), [&](const auto& s) {
+  const auto& [spans, checksums] = put.sources;
+  const bool sizes_fit = std::all_of(spans.begin(), spans.end(), [&](const auto& s) {
     return s.size() == format_->layout.LayerBytes();
   });
-  if (put.sources.size() != slices || !sizes_fit) {
-    return absl::InvalidArgumentError(absl::StrCat("a put of ", slices, " slices of ",
-                                                   format_->layout.LayerBytes(), " bytes with ",
-                                                   put.sources.size(), " sources"));
+  if (spans.size() != slices || !sizes_fit || (!checksums.empty() && checksums.size() != slices)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a put of ", slices, " slices of ", format_->layout.LayerBytes(), " bytes with ",
+        spans.size(), " sources and ", checksums.size(), " checksums"));
   }
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ void OutgoingTransfer::DropFinishedPuts() {
 }
 
 OutgoingTransfer::Next OutgoingTransfer::Peek(size_t frame_bytes) {
-  if (ended_ || in_flight || !granted()) return Next::kNothing;
+  if (ended_ || in_flight || waits_for_host || !granted()) return Next::kNothing;
   DropFinishedPuts();
   if (puts_.empty()) {
     return commit_ && !commit_->taken ? Next::kCommit : Next::kNothing;
@@ -139,16 +139,25 @@ OutgoingTransfer::Sources OutgoingTransfer::Converted(Sources sources) {
   return converted_slices_;
 }
 
+size_t OutgoingTransfer::FirstSource() const {
+  const PutCall& call = puts_.front();
+  const uint32_t width = call.range.layer_end - call.range.layer_begin;
+  return size_t{call.block - call.range.block_begin} * width +
+         (call.layer - call.range.layer_begin);
+}
+
+void OutgoingTransfer::BroughtToHost() {
+  waits_for_host = false;
+  if (!puts_.empty()) puts_.front().sources.checksums.clear();
+}
+
 absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources) {
   const PutCall& call = puts_.front();
   if (call.range.block_end > block_count_) {
     return absl::InvalidArgumentError(absl::StrCat("a put of blocks up to ", call.range.block_end,
                                                    ", the prompt has ", block_count_));
   }
-  const uint32_t width = call.range.layer_end - call.range.layer_begin;
-  const size_t first =
-      size_t{call.block - call.range.block_begin} * width + (call.layer - call.range.layer_begin);
-  sources = std::span(call.sources).subspan(first, frame_slices_);
+  sources = std::span(call.sources.spans).subspan(FirstSource(), frame_slices_);
   if (format_->converter) sources = Converted(sources);
   FillTicket(put);
   put.set_layer_begin(call.layer);
@@ -162,14 +171,18 @@ absl::Status OutgoingTransfer::PreparePut(baton::v1::Put& put, Sources& sources)
 void OutgoingTransfer::TakePut(baton::v1::Put& put, Sources sources) {
   PutCall& call = puts_.front();
   uint32_t crc = 0;
+  const auto& known = call.sources.checksums;
   for (size_t i = 0; i < frame_slices_; ++i) {
-    const uint32_t slice_crc = Crc32c(sources[i]);
+    const uint32_t slice_crc = known.empty() ? Crc32c(sources[i]) : known[FirstSource() + i];
     crc = format_->joiner.Join(crc, slice_crc);
     CountSlice(call.block + static_cast<uint32_t>(i / frame_layers_),
                call.layer + static_cast<uint32_t>(i % frame_layers_), slice_crc);
   }
   put.set_crc32c(crc);
-  bytes.fetch_add(put_bytes(), std::memory_order_relaxed);
+  taken_block_ = call.block;
+  taken_layer_ = call.layer;
+  taken_bytes_ = put_bytes();
+  bytes.fetch_add(taken_bytes_, std::memory_order_relaxed);
 
   call.layer += frame_layers_;
   if (call.layer == call.range.layer_end) {
@@ -203,6 +216,13 @@ void OutgoingTransfer::TakeCommit(baton::v1::HandoffFrame& frame) {
 void OutgoingTransfer::PutSent() {
   in_flight = false;
   if (!ended_) DropFinishedPuts();
+}
+
+void OutgoingTransfer::PutLost() {
+  in_flight = false;
+  puts_.front().block = taken_block_;
+  puts_.front().layer = taken_layer_;
+  bytes.fetch_sub(taken_bytes_, std::memory_order_relaxed);
 }
 
 void OutgoingTransfer::FillRenewal(baton::v1::HandoffFrame& frame) const {

@@ -47,6 +47,8 @@ class OutgoingTransfer {
   // Bytes put on the wire, and the transport's name once it is known.
   std::atomic<uint64_t> bytes{0};
   std::atomic<const char*> transport{""};
+  // Of the writer's prefers_pool().
+  std::atomic<bool> prefers_pool{false};
 
   const ReserveRequest& request() const { return request_; }
   bool ended() const { return ended_; }
@@ -55,8 +57,7 @@ class OutgoingTransfer {
 
   // INVALID_ARGUMENT: range and sources do not fit the layout. The caller ends
   // the transfer with it, so that the receiver hears of it too.
-  absl::Status AddPut(const PutRange& range, std::vector<std::span<const std::byte>> sources,
-                      Done done);
+  absl::Status AddPut(const PutRange& range, PutSources sources, Done done);
   // FAILED_PRECONDITION: a second commit.
   absl::Status AddCommit(const CommitState& state, Done done);
 
@@ -73,11 +74,20 @@ class OutgoingTransfer {
   // PutSent. INVALID_ARGUMENT: it goes beyond the prompt's blocks.
   using Sources = std::span<const std::span<const std::byte>>;
   absl::Status PreparePut(baton::v1::Put& put, Sources& sources);
+  // Whether the bytes of the put that Peek found are in the pool, not on the host.
+  bool in_pool() const { return !puts_.front().sources.checksums.empty(); }
+  // The places of its call, and that their bytes are on the host from now on.
+  const std::vector<std::span<const std::byte>>& places() const {
+    return puts_.front().sources.spans;
+  }
+  void BroughtToHost();
   // Takes the prepared put off: its checksum, its slices in the digest.
   void TakePut(baton::v1::Put& put, Sources sources);
   void TakeCommit(baton::v1::HandoffFrame& frame);
   // The put that was taken last is out: its sources may go.
   void PutSent();
+  // It is to be sent anew.
+  void PutLost();
   // A Put that only renews the lease.
   void FillRenewal(baton::v1::HandoffFrame& frame) const;
 
@@ -89,13 +99,14 @@ class OutgoingTransfer {
   bool reserve_sent = false;
   bool queued = false;     // waits for its turn
   bool in_flight = false;  // a frame's bytes are on their way
+  bool waits_for_host = false;
   uint64_t frames_sent = 0;
   uint64_t deadline_timer = 0, renewal_timer = 0;
 
  private:
   struct PutCall {
     PutRange range;
-    std::vector<std::span<const std::byte>> sources;
+    PutSources sources;
     Done done;
     uint32_t block, layer;  // of the first slice that no frame has taken
   };
@@ -106,6 +117,8 @@ class OutgoingTransfer {
   };
 
   void DropFinishedPuts();
+  // Of the put that Peek found.
+  size_t FirstSource() const;
   void CountSlice(uint32_t block, uint32_t layer, uint32_t crc);
   void FillTicket(baton::v1::Put& put) const;
   // `sources` as they travel, in memory of the transfer.
@@ -125,6 +138,8 @@ class OutgoingTransfer {
   // The frame that Peek found: `frame_blocks_` x `frame_layers_` slices.
   uint32_t frame_blocks_ = 0, frame_layers_ = 0;
   size_t frame_slices_ = 0;
+  uint32_t taken_block_ = 0, taken_layer_ = 0;  // where the frame that was taken begins
+  size_t taken_bytes_ = 0;
   // Of a frame whose slices had to be converted.
   std::vector<std::byte> converted_;
   std::vector<std::span<const std::byte>> converted_slices_;

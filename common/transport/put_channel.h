@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@
 #include "common/transport/kv_transport.h"
 
 namespace baton::transport {
+
+class Ticket;
 
 // How the bytes of Puts leave a sender on one connection. Loop thread.
 class PutChannel {
@@ -49,6 +52,11 @@ class PutChannel {
   virtual void SendBehindPuts(const baton::v1::HandoffFrame& frame, FrameStream* stream) {
     stream->Send(frame);
   }
+  // Whether bytes in the pool (SenderOptions::pool) can be sent as they are there; else
+  // they are brought to the host first.
+  virtual bool takes_pool() const { return false; }
+  // As Stage, for sources whose bytes are in the pool. REQUIRES: takes_pool().
+  virtual void StageInPool(baton::v1::Put& /*put*/, Sources /*places*/) {}
   // The receiver is through with `bytes` more. INVALID_ARGUMENT: more than it was sent.
   virtual absl::Status Consumed(uint64_t bytes) = 0;
   // So many more Puts' bytes are where the receiver reads them, it says.
@@ -60,12 +68,23 @@ class PutChannel {
   virtual absl::Status OnPath(const baton::v1::NcclPath& /*path*/) {
     return absl::InvalidArgumentError("a frame that has no place here");
   }
+  virtual absl::Status OnIpcPath(const baton::v1::IpcPath& /*path*/) {
+    return absl::InvalidArgumentError("a frame that has no place here");
+  }
   // Whether it takes care itself that `ready` is not waited for without end; else
   // the time to connect is all there is.
   virtual bool bounds_opening() const { return false; }
   // Where bytes do not go by the socket: their way fails, the socket goes on
   // (fault injection).
   virtual void LosePath() {}
+};
+
+// Slices in a row that the receiver copies by itself from memory of the sender, or
+// whose checksums it takes there alone (`to` is null), as they have landed before.
+struct PullRun {
+  size_t from;    // in the sender's memory
+  std::byte* to;  // of this worker's device
+  uint32_t slices;
 };
 
 // Where a receiver finds the bytes of Puts on one connection. Loop thread.
@@ -80,6 +99,24 @@ class PutSource {
   // here, or ask for what no sender of ours would.
   virtual absl::Status OnPath(const baton::v1::NcclPath& /*path*/) { return NoPlace(); }
   virtual absl::Status OnExpect(const baton::v1::NcclExpect& /*expect*/) { return NoPlace(); }
+  // Whether the receiver is to copy the bytes of `put` by itself: PlanPull and Pull
+  // instead of Locate.
+  virtual bool Pulls(const baton::v1::Put& /*put*/, uint32_t /*payload_bytes*/) const {
+    return false;
+  }
+  // It cannot any more; such puts are dropped, as they come again.
+  virtual bool lost_path() const { return false; }
+  // Fills in what is to be copied for `put`, which has passed ticket.Check.
+  // INVALID_ARGUMENT: it names what no Put can.
+  virtual absl::Status PlanPull(const baton::v1::Put& /*put*/, const Ticket& /*ticket*/,
+                                std::vector<PullRun>& /*runs*/) const {
+    return NoPlace();
+  }
+  // `done`, on the loop, in order of the calls and never inside of one: the runs are
+  // copied, with the CRC-32C of each slice; or they are not, and nothing writes any
+  // more. Not called when the loop has ended before.
+  using Pulled = std::function<void(const absl::StatusOr<std::vector<uint32_t>>& checksums)>;
+  virtual void Pull(std::vector<PullRun> /*runs*/, Pulled /*done*/) {}
   // Whether the sender waits to hear what has been copied.
   virtual bool reports_consumed() const = 0;
 
@@ -121,6 +158,10 @@ struct ChannelContext {
   std::function<void(const absl::Status&)> lost;
   std::function<void(const baton::v1::HandoffFrame&)> send;
   std::function<void()> room;
+  const kv::KvLayout& wire;  // of the slices that travel
+  bool converts;             // they are not as they stand in blocks
+  // The put of this transfer that was sent last is to be sent anew, from the host.
+  std::function<void(uint64_t transfer)> again;
 };
 
 struct SourceContext {
@@ -128,6 +169,8 @@ struct SourceContext {
   EventLoop* loop;
   std::function<void(const absl::Status&)> lost;  // as a channel's
   std::function<void(const baton::v1::HandoffFrame&)> send;
+  const kv::KvLayout& layout;  // of this worker's blocks
+  bool converts;               // what arrives is not as it will stand in them
 };
 
 struct OutgoingChannel {
@@ -167,6 +210,9 @@ struct Transport {
 
 // For `prepare` of those that need none.
 inline absl::StatusOr<Support> NoSupport(const std::string& /*device*/) { return Support(); }
+
+// UNAVAILABLE: why cuda_ipc cannot work on the device.
+absl::Status NoPool(const std::string& device);
 
 // All transports that are built in, best first.
 std::span<const Transport> Transports();

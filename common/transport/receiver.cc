@@ -46,6 +46,7 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
     if (options_.ucx && FindTransport("ucx") == nullptr) {
       return absl::InvalidArgumentError("ucx is not built in");
     }
+    if (options_.cuda_ipc && options_.pool == nullptr) return NoPool(options_.device);
     for (const Transport& transport : Transports()) {
       if (!transport.listens(options_)) continue;
       BATON_ASSIGN_OR_RETURN(Support support, transport.prepare(options_.device));
@@ -68,7 +69,7 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
       const auto it = tickets_.find(landing_id);
       if (it == tickets_.end()) return;
       const auto [session, transfer] = it->second;
-      if (ReceiverSession* found = Find(session)) found->Revoke(transfer, reason);
+      if (ReceiverSession* found = FindSession(session)) found->Revoke(transfer, reason);
     });
   }
 
@@ -123,11 +124,6 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
     }
   }
 
-  ReceiverSession* Find(uint64_t session) {
-    const auto it = sessions_.find(session);
-    return it == sessions_.end() ? nullptr : it->second.get();
-  }
-
   void StopOnLoop() {
     for (const auto& listening : listening_) loop_->Unwatch(listening->watch);
     const absl::Status reason = absl::UnavailableError("the KV receiver has been stopped");
@@ -139,6 +135,11 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
   KvLanding& landing() override { return *landing_; }
   EventLoop& loop() override { return *loop_; }
   uint64_t incarnation() const override { return incarnation_; }
+
+  ReceiverSession* FindSession(uint64_t session) override {
+    const auto it = sessions_.find(session);
+    return it == sessions_.end() ? nullptr : it->second.get();
+  }
 
   uint64_t NewEpoch(const ReceiverSession& session) override {
     std::vector<ReceiverSession*> older;
@@ -166,7 +167,7 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
     landing_->Reserve(request, [this, loop = loop_, landing = landing_, session,
                                 transfer](absl::StatusOr<Grant> grant) {
       const bool posted = loop->Post([this, landing, session, transfer, grant]() mutable {
-        if (ReceiverSession* found = Find(session)) {
+        if (ReceiverSession* found = FindSession(session)) {
           found->OnReserved(transfer, std::move(grant));
         } else if (grant.ok()) {
           landing->Aborted(grant->landing_id,
@@ -186,11 +187,11 @@ class SocketReceiver final : public KvReceiver, private SessionHost {
   void TicketClosed(uint64_t landing_id) override { tickets_.erase(landing_id); }
 
   void AskCommitted(uint64_t session, uint64_t transfer, uint64_t landing_id,
-                    const CommitState& state) override {
-    landing_->Committed(landing_id, state,
+                    const CommitState& state, const std::vector<bool>& in_pool) override {
+    landing_->Committed(landing_id, state, in_pool,
                         [this, loop = loop_, session, transfer](const absl::Status& accepted) {
                           loop->Post([this, session, transfer, accepted] {
-                            if (ReceiverSession* found = Find(session)) {
+                            if (ReceiverSession* found = FindSession(session)) {
                               found->OnAccepted(transfer, accepted);
                             }
                           });

@@ -104,12 +104,16 @@ absl::Status ReceiverSession::OnHello(const baton::v1::HandoffHello& hello, Uniq
   BATON_ASSIGN_OR_RETURN(format_, PlanIncoming(host_->layout(), hello));
   BATON_RETURN_IF_ERROR(ChooseTransport(hello.transport()));
   HandoffFrame frame;
-  const SourceContext context = {host_->options(), &host_->loop(),
+  const SourceContext context = {host_->options(),
+                                 &host_->loop(),
                                  [this](const absl::Status& reason) { OnClosed(reason); },
-                                 [this](const HandoffFrame& message) { stream_.Send(message); }};
+                                 [this](const HandoffFrame& message) { stream_.Send(message); },
+                                 host_->layout(),
+                                 format_->converter.has_value()};
   BATON_ASSIGN_OR_RETURN(source_, transport_->make_source(context, hello, std::move(passed),
                                                           *frame.mutable_welcome()));
   put_.emplace(*format_);
+  joiner_.emplace(format_->wire_bytes);
   host_->loop().Cancel(std::exchange(hello_timer_, 0));
   sender_id_ = hello.sender_id();
   sender_incarnation_ = hello.sender_incarnation();
@@ -202,12 +206,19 @@ ReceiverSession::Incoming* ReceiverSession::FindOpen(uint64_t transfer) {
 
 absl::StatusOr<PayloadSink*> ReceiverSession::OnPut(const baton::v1::Put& put,
                                                     uint32_t payload_bytes) {
+  if (source_->Pulls(put, payload_bytes)) {
+    OnPull(put);
+    return nullptr;
+  }
   Incoming* const incoming = FindOpen(put.transfer());
   absl::Status checked = incoming != nullptr
                              ? incoming->ticket->Check(put)
                              : absl::FailedPreconditionError("stale put: no ticket is open for it");
   const absl::StatusOr<const std::byte*> bytes = source_->Locate(put, payload_bytes);
   if (checked.ok()) checked = bytes.status();
+  if (checked.ok() && put.bytes() > 0 && incoming->pulls->any()) {
+    checked = absl::UnavailableError("a copy into the hand-off's blocks does not come to its end");
+  }
   if (incoming != nullptr) incoming->last_frame = EventLoop::Clock::now();
   put_transfer_ = put.transfer();
   if (!checked.ok()) {
@@ -256,6 +267,9 @@ void ReceiverSession::ReportConsumed() {
 absl::Status ReceiverSession::CheckCommit(const Incoming& incoming,
                                           const baton::v1::Commit& commit) const {
   BATON_RETURN_IF_ERROR(incoming.ticket->CheckIdentity(commit.ticket_id(), commit.epoch()));
+  if (incoming.pulls->any()) {
+    return absl::FailedPreconditionError("committed before its puts were reported as consumed");
+  }
   BATON_RETURN_IF_ERROR(incoming.ticket->CheckComplete(commit));
   if (commit.prompt_tokens() != incoming.prompt_tokens) {
     return absl::FailedPreconditionError(absl::StrCat("committed for ", commit.prompt_tokens(),
@@ -283,8 +297,9 @@ void ReceiverSession::OnCommit(const baton::v1::Commit& commit) {
   const uint64_t landing_id = incoming->ticket->landing_id();
   host_->TicketClosed(landing_id);
   incoming->stage = Stage::kCommitting;
-  incoming->ticket.reset();  // nothing is written from here on
-  host_->AskCommitted(id_, transfer, landing_id, StateFrom(commit.state()));
+  // Nothing is written from here on.
+  const std::unique_ptr<Ticket> ticket = std::move(incoming->ticket);
+  host_->AskCommitted(id_, transfer, landing_id, StateFrom(commit.state()), ticket->in_pool());
 }
 
 void ReceiverSession::OnAccepted(uint64_t transfer, const absl::Status& accepted) {
@@ -322,7 +337,9 @@ void ReceiverSession::End(uint64_t transfer, const absl::Status& reason) {
   host_->loop().Cancel(incoming.lease_timer);
   put_->Drop(incoming.ticket.get());
   host_->TicketClosed(incoming.ticket->landing_id());
-  host_->landing().Aborted(incoming.ticket->landing_id(), reason);
+  incoming.pulls->AtEnd([landing = &host_->landing(), id = incoming.ticket->landing_id(), reason] {
+    landing->Aborted(id, reason);
+  });
 }
 
 void ReceiverSession::ArmLease(uint64_t transfer, EventLoop::Clock::time_point from) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -18,6 +19,7 @@
 #include "common/transport/incoming_put.h"
 #include "common/transport/layout_info.h"
 #include "common/transport/put_channel.h"
+#include "common/transport/slice_digest.h"
 #include "common/transport/ticket.h"
 
 namespace baton::transport {
@@ -33,6 +35,7 @@ class SessionHost {
   virtual KvLanding& landing() = 0;
   virtual EventLoop& loop() = 0;
   virtual uint64_t incarnation() const = 0;
+  virtual ReceiverSession* FindSession(uint64_t id) = 0;  // null: it has ended
   // A number that was never given out before, for the session that has greeted.
   // Ends sessions of other incarnations of the same sender.
   virtual uint64_t NewEpoch(const ReceiverSession& session) = 0;
@@ -45,7 +48,7 @@ class SessionHost {
   virtual void TicketClosed(uint64_t landing_id) = 0;
   // Hands the commit over; the answer comes back as OnAccepted.
   virtual void AskCommitted(uint64_t session, uint64_t transfer, uint64_t landing_id,
-                            const CommitState& state) = 0;
+                            const CommitState& state, const std::vector<bool>& in_pool) = 0;
   // The session is over; it is destroyed after this turn.
   virtual void SessionEnded(ReceiverSession* session) = 0;
 };
@@ -82,6 +85,7 @@ class ReceiverSession : private FrameStream::Handler {
     uint32_t prompt_tokens = 0;
     uint32_t blocks = 0;  // ReserveRequest::block_count()
     std::unique_ptr<Ticket> ticket;
+    std::shared_ptr<PullsUnderWay> pulls = std::make_shared<PullsUnderWay>();
     EventLoop::Clock::time_point last_frame;
     uint64_t lease_timer = 0;
   };
@@ -98,6 +102,10 @@ class ReceiverSession : private FrameStream::Handler {
   absl::Status ChooseTransport(const std::string& name);
   absl::Status OnReserve(const baton::v1::Reserve& reserve);
   absl::StatusOr<PayloadSink*> OnPut(const baton::v1::Put& put, uint32_t payload_bytes);
+  void OnPull(const baton::v1::Put& put);
+  void OnPulled(const baton::v1::Put& put, std::span<const uint32_t> checksums);
+  absl::Status LandPulled(Ticket& ticket, const baton::v1::Put& put,
+                          std::span<const uint32_t> checksums) const;
   void OnCommit(const baton::v1::Commit& commit);
   absl::Status CheckCommit(const Incoming& incoming, const baton::v1::Commit& commit) const;
 
@@ -129,6 +137,7 @@ class ReceiverSession : private FrameStream::Handler {
   // Set from the hello on.
   std::optional<IncomingFormat> format_;
   std::optional<IncomingPut> put_;
+  std::optional<CrcJoiner> joiner_;
   uint64_t put_transfer_ = 0;
   uint64_t consumed_ = 0, consumed_transfer_ = 0;  // not reported yet
   uint64_t coming_ = 0;                            // behind the Put, to be reported

@@ -59,8 +59,7 @@ class Writer final : public KvWriter {
 
   ~Writer() override { Abort(absl::CancelledError("the writer is gone")); }
 
-  void Put(const PutRange& range, std::vector<std::span<const std::byte>> sources,
-           Done done) override {
+  void Put(const PutRange& range, PutSources sources, Done done) override {
     const bool posted = core_->loop->Post(
         [transfer = transfer_, range, sources = std::move(sources), done]() mutable {
           GoOn(transfer, transfer->AddPut(range, std::move(sources), std::move(done)));
@@ -81,6 +80,7 @@ class Writer final : public KvWriter {
     });
   }
 
+  bool prefers_pool() const override { return transfer_->prefers_pool; }
   std::string transport() const override { return transfer_->transport.load(); }
   uint64_t bytes() const override { return transfer_->bytes.load(std::memory_order_relaxed); }
 
@@ -145,6 +145,10 @@ absl::StatusOr<std::unique_ptr<SocketSender>> SocketSender::Make(const SenderOpt
       return absl::InvalidArgumentError(absl::StrCat("unknown transport \"", name, "\""));
     }
   }
+  const auto& names = options.transports;
+  if (options.pool == nullptr && std::find(names.begin(), names.end(), "cuda_ipc") != names.end()) {
+    return NoPool(options.device);
+  }
   BATON_ASSIGN_OR_RETURN(OutgoingFormat format, FormatOf(options, layout));
   const size_t slice = format.wire.LayerBytes();
   if (slice == 0 || slice > kMaxPayloadBytes) {
@@ -176,6 +180,10 @@ std::unique_ptr<KvWriter> SocketSender::Open(const std::vector<Endpoint>& endpoi
                                              const ReserveRequest& request, absl::Time deadline,
                                              Done granted) {
   auto transfer = std::make_shared<OutgoingTransfer>(request, &core_->format, std::move(granted));
+  // Until it is known how they travel.
+  const std::vector<Endpoint> usable = Usable(endpoints, core_->context.options.transports);
+  transfer->prefers_pool = core_->context.options.pool != nullptr && !usable.empty() &&
+                           usable.front().transport == "cuda_ipc";
   core_->loop->Post([core = core_.get(), transfer, endpoints, deadline] {
     if (deadline != absl::InfiniteFuture()) {
       transfer->deadline_timer =

@@ -102,7 +102,9 @@ void SenderLink::Greet() {
   absl::StatusOr<OutgoingChannel> channel = transport_->make_channel(
       {context_->options, context_->loop, tcp_follows,
        [this](const absl::Status& reason) { OnClosed(reason); },
-       [this](const auto& message) { stream_->Send(message); }, [this] { Pump(); }},
+       [this](const auto& message) { stream_->Send(message); }, [this] { Pump(); },
+       context_->format->wire, context_->format->converter.has_value(),
+       [this](uint64_t transfer) { SendAgain(transfer); }},
       hello);
   if (!channel.ok()) return NextEndpoint(channel.status());
   channel_ = std::move(channel->puts);
@@ -122,6 +124,7 @@ void SenderLink::Add(std::shared_ptr<OutgoingTransfer> transfer) {
 
 void SenderLink::Reserve(OutgoingTransfer* transfer) {
   transfer->transport = transport_->name;
+  transfer->prefers_pool = channel_->takes_pool();
   transfer->reserve_sent = true;
   baton::v1::HandoffFrame frame;
   frame.mutable_reserve()->set_transfer(transfer->id);
@@ -178,6 +181,11 @@ bool SenderLink::SendNext(OutgoingTransfer* transfer) {
     case OutgoingTransfer::Next::kPut:
       break;
   }
+  const bool in_pool = transfer->in_pool();
+  if (in_pool && !channel_->takes_pool()) {
+    BringToHost(transfer);
+    return true;
+  }
   if (!channel_->CanSend(transfer->put_bytes())) return false;
   PutChannel::Sources sources;
   const absl::Status prepared = transfer->PreparePut(*frame.mutable_put(), sources);
@@ -185,7 +193,11 @@ bool SenderLink::SendNext(OutgoingTransfer* transfer) {
     Abort(transfer, prepared);
     return true;
   }
-  channel_->Stage(*frame.mutable_put(), sources);
+  if (in_pool) {
+    channel_->StageInPool(*frame.mutable_put(), sources);
+  } else {
+    channel_->Stage(*frame.mutable_put(), sources);
+  }
   transfer->TakePut(*frame.mutable_put(), sources);
   ++transfer->frames_sent;
   channel_->Send(frame, stream_.get(), [this, id = transfer->id] {
@@ -195,6 +207,35 @@ bool SenderLink::SendNext(OutgoingTransfer* transfer) {
     Wake(sent);
   });
   return true;
+}
+
+void SenderLink::BringToHost(OutgoingTransfer* transfer) {
+  if (!context_->options.to_host) {
+    return Abort(transfer, absl::InvalidArgumentError("a put of bytes in a pool that is none"));
+  }
+  transfer->prefers_pool = false;
+  transfer->waits_for_host = true;
+  context_->options.to_host(
+      transfer->places(), [loop = context_->loop, self = std::weak_ptr(alive_), id = transfer->id] {
+        loop->Post([self, id] {
+          const auto link = self.lock();
+          if (link != nullptr) (*link)->OnBrought(id);
+        });
+      });
+}
+
+void SenderLink::OnBrought(uint64_t id) {
+  OutgoingTransfer* const transfer = Find(id);
+  if (transfer == nullptr) return;
+  transfer->BroughtToHost();
+  Wake(transfer);
+}
+
+void SenderLink::SendAgain(uint64_t id) {
+  OutgoingTransfer* const transfer = Find(id);
+  if (transfer == nullptr) return;
+  transfer->PutLost();
+  Wake(transfer);
 }
 
 void SenderLink::StartRenewal(OutgoingTransfer* transfer) {
@@ -284,6 +325,8 @@ absl::StatusOr<PayloadSink*> SenderLink::OnFrame(const baton::v1::HandoffFrame& 
     BATON_RETURN_IF_ERROR(channel_->Arrived(frame.arrived()));
   } else if (frame.frame_case() == Frame::kNcclPath && (up || state_ == State::kOpening)) {
     BATON_RETURN_IF_ERROR(channel_->OnPath(frame.nccl_path()));
+  } else if (frame.frame_case() == Frame::kIpcPath && (up || state_ == State::kOpening)) {
+    BATON_RETURN_IF_ERROR(channel_->OnIpcPath(frame.ipc_path()));
   } else if (frame.frame_case() == Frame::kCommitted && up) {
     OutgoingTransfer* const transfer = Find(frame.committed().transfer());
     if (transfer != nullptr) Remove(transfer, absl::OkStatus());

@@ -60,6 +60,10 @@ class SenderLink : private FrameStream::Handler {
   void Pump();
   // False: no room for it now.
   bool SendNext(OutgoingTransfer* transfer);
+  // The bytes of the transfer's next put; it goes on when they are there.
+  void BringToHost(OutgoingTransfer* transfer);
+  void OnBrought(uint64_t id);
+  void SendAgain(uint64_t id);
   void StartRenewal(OutgoingTransfer* transfer);
   void Renew(uint64_t id, uint64_t frames_then);
   OutgoingTransfer* Find(uint64_t id);
@@ -94,6 +98,8 @@ class SenderLink : private FrameStream::Handler {
   std::unique_ptr<PutChannel> channel_;
   bool pump_deferred_ = false;
 
+  // For answers that may come when the link is gone.
+  const std::shared_ptr<SenderLink*> alive_ = std::make_shared<SenderLink*>(this);
   uint64_t next_transfer_ = 1;
   absl::flat_hash_map<uint64_t, std::shared_ptr<OutgoingTransfer>> transfers_;
   std::deque<uint64_t> turns_;  // transfers with something to send

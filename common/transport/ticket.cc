@@ -58,7 +58,7 @@ std::byte* Ticket::Target(uint32_t block, uint32_t layer) const {
   return grant_.blocks[block - grant_.first_block] + layer * slice_bytes_;
 }
 
-absl::Status Ticket::Land(uint32_t block, uint32_t layer, uint32_t crc) {
+absl::Status Ticket::Land(uint32_t block, uint32_t layer, uint32_t crc, Place place) {
   const size_t index = Index(block, layer);
   if (landed_[index]) {
     if (crc_[index] == crc) return absl::OkStatus();
@@ -66,6 +66,10 @@ absl::Status Ticket::Land(uint32_t block, uint32_t layer, uint32_t crc) {
         absl::StrCat("block ", block, " layer ", layer, " was put twice with different content"));
   }
   landed_[index] = true;
+  if (place == Place::kPool) {
+    in_pool_.resize(landed_.size());
+    in_pool_[index] = true;
+  }
   crc_[index] = crc;
   ++landed_count_;
   digest_ ^= DigestShare(block, layer, crc);

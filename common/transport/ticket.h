@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +18,27 @@
 namespace baton::transport {
 
 inline constexpr size_t kTicketIdBytes = 16;
+
+// Copies into a ticket's blocks that the receiver has started and cannot take back.
+// Blocks of a hand-off that has ended are nobody else's until they are through.
+// Belongs to the receiver's thread.
+class PullsUnderWay {
+ public:
+  bool any() const { return count_ > 0; }
+  void Begin() { ++count_; }
+  void End() {
+    if (--count_ == 0 && then_) std::exchange(then_, nullptr)();
+  }
+  // Runs `then` once none is under way, which may be now.
+  void AtEnd(std::function<void()> then) {
+    if (!any()) return then();
+    then_ = std::move(then);
+  }
+
+ private:
+  uint32_t count_ = 0;
+  std::function<void()> then_;
+};
 
 // Knows which slices (block, layer) have landed and with what checksum.
 // Belongs to the receiver's thread.
@@ -44,7 +67,10 @@ class Ticket {
 
   // The slice is in place, or arrived again. FAILED_PRECONDITION: again, with
   // other content.
-  absl::Status Land(uint32_t block, uint32_t layer, uint32_t crc);
+  enum class Place : uint8_t { kBlock, kPool };
+  absl::Status Land(uint32_t block, uint32_t layer, uint32_t crc, Place place = Place::kBlock);
+  // Which slices have landed in the pool, [block - first_block()][layer]; empty: none.
+  const std::vector<bool>& in_pool() const { return in_pool_; }
 
   // FAILED_PRECONDITION: slices are missing, or the digests differ.
   absl::Status CheckComplete(const baton::v1::Commit& commit) const;
@@ -63,6 +89,7 @@ class Ticket {
   const uint32_t block_count_;
   std::vector<bool> landed_;
   std::vector<uint32_t> crc_;
+  std::vector<bool> in_pool_;
   uint64_t landed_count_ = 0;
   uint64_t digest_ = 0;
 };

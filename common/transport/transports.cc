@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/log.h"
+#include "common/transport/ipc/ipc_transport.h"
 #include "common/transport/nccl/nccl_transport.h"
 #include "common/transport/put_channel.h"
 #include "common/transport/shm/shm_transport.h"
@@ -26,7 +27,7 @@ bool HasRdmaDevice() {
 }  // namespace
 
 std::span<const Transport> Transports() {
-  static const std::vector<Transport> kTransports = {ShmTransport(),
+  static const std::vector<Transport> kTransports = {IpcTransport(), ShmTransport(),
 #ifdef BATON_HAS_UCX
                                                      UcxTransport(),
 #endif
@@ -50,6 +51,7 @@ std::vector<std::string> TransportNames() {
 std::vector<std::string> DefaultTransports(const std::string& device) {
   std::vector<std::string> names = TransportNames();
   if (!HasRdmaDevice()) std::erase(names, "ucx");
+  if (device == "cpu") std::erase(names, "cuda_ipc");
   if (!device.starts_with("cuda")) {
     std::erase(names, "nccl");
   } else if (const auto nccl = FindTransport("nccl")->prepare(device); !nccl.ok()) {

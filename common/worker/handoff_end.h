@@ -2,15 +2,23 @@
 // A worker's end of hand-offs: what a prefill and a decode worker differ in.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/worker.pb.h"
 #include "common/engine/engine.h"
+#include "common/kv/device_pool.h"
 #include "common/kv/layout.h"
 #include "common/metrics/metrics.h"
 #include "common/worker/options.h"
 
 namespace baton::worker {
+
+// Whether a worker that is to use `transports` offers cuda_ipc: not without a pool that
+// others can map, where it has another way to go on with.
+bool KeepsCudaIpc(const kv::DevicePool* pool, const std::vector<std::string>& transports);
 
 class HandoffEnd {
  public:

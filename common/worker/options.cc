@@ -129,11 +129,13 @@ void AddFlags(config::CommandLine& line, Options* options) {
   line.Add("Cluster", "worker-id", &options->worker_id, "Unique name; default: ROLE-HOST-PID");
   line.Add("Cluster", "host-id", &options->host_id,
            "Workers with equal ids share a file system for sockets; default: found out");
-  line.Add("Cluster", "transport", &options->transports,
-           "Ways KV may travel, best first: shm, ucx (RDMA, in builds with UCX), nccl (between "
-           "GPUs, by the library BATON_NCCL_LIBRARY names, else libnccl.so.2), tcp; may be "
-           "repeated; default: shm, tcp, between them ucx on a host with an RDMA device and nccl "
-           "with --device cuda");
+  line.Add(
+      "Cluster", "transport", &options->transports,
+      "Ways KV may travel, best first: cuda_ipc (between GPU workers of a host, from GPU memory "
+      "to GPU memory), shm, ucx (RDMA, in builds with UCX), nccl (between "
+      "GPUs, by the library BATON_NCCL_LIBRARY names, else libnccl.so.2), tcp; may be "
+      "repeated; default: shm, tcp, between them ucx on a host with an RDMA device and nccl "
+      "with --device cuda, which begins with cuda_ipc");
   line.Add("Cluster", "handoff-timeout", &options->handoff_timeout,
            "A hand-off that takes longer is given up");
 
@@ -178,9 +180,10 @@ absl::Status Complete(Options* options) {
   const std::vector<std::string> known = transport::TransportNames();
   for (const std::string& name : options->transports) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return FlagError("transport", name == "ucx"
-                                      ? "ucx is not in this build: libucx-dev was not installed"
-                                      : absl::StrCat("must be shm, ucx, nccl or tcp, is ", name));
+    return FlagError("transport",
+                     name == "ucx"
+                         ? "ucx is not in this build: libucx-dev was not installed"
+                         : absl::StrCat("must be cuda_ipc, shm, ucx, nccl or tcp, is ", name));
   }
   if (const auto decay = model::ParseHeadDecays(options->head_decay); !decay.ok()) {
     return FlagError("head-decay", std::string(decay.status().message()));

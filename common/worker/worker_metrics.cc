@@ -87,6 +87,15 @@ void Refresh(const engine::Load& now, const engine::Load& before, const metrics:
       before.blocks_moved);
   add("baton_worker_kv_returned_bytes_total", "Memory of the KV pool given back to the system",
       now.kv_bytes_returned, before.kv_bytes_returned);
+  const auto copied = [&](std::string_view to, uint64_t after, uint64_t earlier) {
+    metrics
+        ->Counter("baton_worker_kv_copied_bytes_total",
+                  "KV bytes copied between the memories of a GPU and of the host",
+                  Plus(labels, "to", to))
+        .Increment(static_cast<double>(after - earlier));
+  };
+  copied("host", now.mirror.to_arena, before.mirror.to_arena);
+  copied("gpu", now.mirror.from_arena, before.mirror.from_arena);
   add("baton_worker_file_stored_blocks_total", "Evicted blocks written to --kv-file",
       now.file_stored_blocks, before.file_stored_blocks);
   add("baton_worker_file_loaded_blocks_total", "Blocks read back from there",

@@ -70,7 +70,7 @@ class HandoffReceiverTest : public ::testing::Test {
   absl::Status Commit(uint64_t landing) {
     std::promise<absl::Status> promise;
     auto future = promise.get_future();
-    receiver_.Committed(landing, {.first_tokens = {9}, .drawn = 1},
+    receiver_.Committed(landing, {.first_tokens = {9}, .drawn = 1}, {},
                         [&](absl::Status status) { promise.set_value(status); });
     return future.get();
   }

@@ -55,9 +55,9 @@ struct Wire {
 class WireWriter final : public transport::KvWriter {
  public:
   explicit WireWriter(Wire* wire) : wire_(wire) {}
-  void Put(const transport::PutRange& range, std::vector<std::span<const std::byte>> sources,
+  void Put(const transport::PutRange& range, transport::PutSources sources,
            transport::Done done) override {
-    for (const auto& source : sources) bytes_ += source.size();
+    for (const auto& source : sources.spans) bytes_ += source.size();
     {
       absl::MutexLock lock(&wire_->mutex);
       wire_->puts.push_back(range);

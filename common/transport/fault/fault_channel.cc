@@ -18,6 +18,10 @@ class FaultChannel final : public PutChannel {
     return inner_->Arrived(arrived);
   }
   absl::Status OnPath(const baton::v1::NcclPath& path) override { return inner_->OnPath(path); }
+  absl::Status OnIpcPath(const baton::v1::IpcPath& path) override {
+    return inner_->OnIpcPath(path);
+  }
+  bool takes_pool() const override { return inner_->takes_pool(); }
   bool bounds_opening() const override { return inner_->bounds_opening(); }
   void LosePath() override { inner_->LosePath(); }
   void Welcomed(const baton::v1::HandoffWelcome& welcome, Done ready) override {
@@ -46,6 +50,15 @@ class FaultChannel final : public PutChannel {
       altered_[0] = altered_[0].first(altered_[0].size() / 2);
     }
     inner_->Stage(put, altered_);
+  }
+
+  // The frame names other bytes than those of its checksum, or too few.
+  void StageInPool(baton::v1::Put& put, Sources places) override {
+    const uint64_t frame = ++faults_->frames;
+    faults_->bytes += put.bytes();
+    inner_->StageInPool(put, places);
+    if (frame == faults_->plan.corrupt_frame) put.set_pool_offsets(0, put.pool_offsets(0) ^ 16);
+    if (frame == faults_->plan.truncate_frame) put.mutable_pool_offsets()->RemoveLast();
   }
 
   void Send(const baton::v1::HandoffFrame& frame, FrameStream* stream,

@@ -29,7 +29,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue> {
 
   const KvWriter& inner() const { return *inner_; }
 
-  void Put(const PutRange& range, std::vector<std::span<const std::byte>> sources, Done done) {
+  void Put(const PutRange& range, PutSources sources, Done done) {
     const uint64_t number = ++shared_->puts;
     const FaultPlan& plan = shared_->plan;
     EventLoop::Task call = [this, range, sources = std::move(sources), done]() mutable {
@@ -97,8 +97,7 @@ class FaultyWriter final : public KvWriter {
         queue_(std::make_shared<CallQueue>(std::move(shared), std::move(inner))) {}
   ~FaultyWriter() override { Abort(absl::CancelledError("the writer is gone")); }
 
-  void Put(const PutRange& range, std::vector<std::span<const std::byte>> sources,
-           Done done) override {
+  void Put(const PutRange& range, PutSources sources, Done done) override {
     loop_->Post(
         [queue = queue_, range, sources = std::move(sources), done = std::move(done)]() mutable {
           queue->Put(range, std::move(sources), std::move(done));
@@ -112,6 +111,7 @@ class FaultyWriter final : public KvWriter {
   void Abort(const absl::Status& reason) override {
     loop_->Post([queue = queue_, reason] { queue->Abort(reason); });
   }
+  bool prefers_pool() const override { return queue_->inner().prefers_pool(); }
   std::string transport() const override { return queue_->inner().transport(); }
   uint64_t bytes() const override { return queue_->inner().bytes(); }
 

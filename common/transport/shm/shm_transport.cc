@@ -73,11 +73,14 @@ absl::StatusOr<std::unique_ptr<PutSource>> MakeRingSource(const SourceContext&,
 }  // namespace
 
 Transport ShmTransport() {
-  return {
-      "shm",           SocketKind::kUnix,
-      NoSupport,       DialUnix,
-      MakeRingChannel, [](const ReceiverOptions& options) { return !options.socket_dir.empty(); },
-      ListenUnix,      MakeRingSource};
+  return {"shm",
+          SocketKind::kUnix,
+          NoSupport,
+          DialUnix,
+          MakeRingChannel,
+          [](const ReceiverOptions& options) { return options.shm && !options.socket_dir.empty(); },
+          ListenUnix,
+          MakeRingSource};
 }
 
 }  // namespace baton::transport

@@ -15,6 +15,7 @@
 
 #include "common/kv/layout.h"
 #include "common/transport/kv_transport.h"
+#include "tests/common/transport/block_memory.h"
 
 namespace baton::transport {
 
@@ -40,7 +41,7 @@ class FakeLanding final : public KvLanding {
   }
 
  public:
-  using Block = std::vector<std::byte>;
+  using Block = BlockBytes;
   static constexpr uint32_t kMostTokens = 10'000;
 
   explicit FakeLanding(const kv::KvLayout& layout) : layout_(layout) {}
@@ -92,11 +93,13 @@ class FakeLanding final : public KvLanding {
     if (!hold) Answer(request, granted);
   }
 
-  void Committed(uint64_t landing_id, const CommitState& state, Done accepted) override {
+  void Committed(uint64_t landing_id, const CommitState& state, const std::vector<bool>& in_pool,
+                 Done accepted) override {
     bool hold = false;
     absl::Status answer;
     Locked([&] {
       committed_[landing_id] = state;
+      in_pool_[landing_id] = in_pool;
       hold = hold_commits_;
       answer = commit_refusal_;
       if (hold) held_commits_.push_back(accepted);
@@ -142,6 +145,9 @@ class FakeLanding final : public KvLanding {
   }
   CommitState state(uint64_t id) {
     return Read([&] { return committed_[id]; });
+  }
+  std::vector<bool> in_pool(uint64_t id) {
+    return Read([&] { return in_pool_[id]; });
   }
   std::vector<std::byte*> blocks(uint64_t id) {
     return Read([&] { return blocks_[id]; });
@@ -204,6 +210,7 @@ class FakeLanding final : public KvLanding {
   std::map<std::string, uint64_t> ids_;
   std::map<uint64_t, absl::Status> aborted_;
   std::map<uint64_t, CommitState> committed_;
+  std::map<uint64_t, std::vector<bool>> in_pool_;
   std::vector<std::pair<ReserveRequest, Granted>> held_;
   std::vector<Done> held_commits_;
 };

@@ -196,7 +196,8 @@ TEST_P(MixedKv, PutOfAnotherSizeThanTheWireTypesIsRefused) {
   EXPECT_TRUE(landing_->WaitAborted(1));
 }
 
-BATON_ALL_TRANSPORTS(MixedKv);
+INSTANTIATE_TEST_SUITE_P(Kv, MixedKv, ::testing::ValuesIn(ConvertingTransports()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace baton::transport

@@ -191,8 +191,8 @@ TEST_P(ReceiverDeath, WhileTheCommitIsDecided) {
   ASSERT_EQ(from_child_.Read(), "asked");
   ASSERT_EQ(from_child_.Read(), "committing");
   ExpectUnavailableAtOnce(child, {&commit});
-  // Its successor takes over the dead one's address (shm: the file it left).
-  StartReceiver(GetParam() == "shm" ? "127.0.0.1:0" : address);
+  // Its successor takes over the dead one's address (a path: the file it left).
+  StartReceiver(address.front() == '/' ? "127.0.0.1:0" : address);
   StartSender();
   PromptKv next(layout_, 2, 2);
   EXPECT_EQ(HandOver(2, next), absl::OkStatus());

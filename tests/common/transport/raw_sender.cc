@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -37,7 +38,7 @@ HandoffFrame RawSender::Hello(const kv::KvLayout& layout, uint64_t incarnation) 
 }
 
 void RawSender::SendHello(const HandoffFrame& hello) {
-  SendBytes(EncodeFrame(hello), transport() == "shm" ? ring_.fd() : -1);
+  SendBytes(EncodeFrame(hello), OwnMemory() ? ring_.fd() : -1);
 }
 
 bool RawSender::Greet(const kv::KvLayout& layout, uint64_t incarnation) {
@@ -137,11 +138,26 @@ baton::v1::Put RawSender::MakePut(const baton::v1::TicketGranted& granted, const
   return put;
 }
 
+void RawSender::AwaitConsumed() {
+  if (transport() == "cuda_ipc") ReadUntil(HandoffFrame::kConsumed);
+}
+
+// As if the memory held blocks of the put's layers alone.
+void RawSender::NamePlaces(baton::v1::Put& put) const {
+  const uint64_t blocks = uint64_t{put.block_end()} - put.block_begin();
+  if (blocks == 0 || blocks > kRingBytes) return;
+  const uint64_t each = std::min<uint64_t>(put.bytes(), kRingBytes) / blocks;
+  for (uint64_t i = 0; i < blocks && i < 64; ++i) put.add_pool_offsets(i * each);
+}
+
 void RawSender::SendPut(baton::v1::Put put, const std::string& bytes) {
   HandoffFrame frame;
   *frame.mutable_put() = std::move(put);
-  if (transport() == "shm") {
+  if (OwnMemory()) {
     std::memcpy(ring_.At(0, bytes.size()).data(), bytes.data(), bytes.size());
+    if (transport() == "cuda_ipc" && frame.put().pool_offsets().empty()) {
+      NamePlaces(*frame.mutable_put());
+    }
     return Send(frame);
   }
   if (ucx_ != nullptr) {

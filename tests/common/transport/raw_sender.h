@@ -28,7 +28,7 @@ class RawSender {
 
   // A hello that a receiver with `layout` welcomes.
   baton::v1::HandoffFrame Hello(const kv::KvLayout& layout, uint64_t incarnation = 1);
-  // Sends it, with the ring's descriptor on shm.
+  // Sends it, with the ring's descriptor on shm and cuda_ipc.
   void SendHello(const baton::v1::HandoffFrame& hello);
   // Hello and welcome; false when refused.
   bool Greet(const kv::KvLayout& layout, uint64_t incarnation = 1);
@@ -49,8 +49,14 @@ class RawSender {
                          const std::string& bytes) const;
   // Sends the bytes the transport's way; fields of `put` go out as they are.
   void SendPut(baton::v1::Put put, const std::string& bytes);
+  // On cuda_ipc, what a commit has to wait for.
+  void AwaitConsumed();
 
  private:
+  // Bytes travel in memory that goes along with the hello: a ring, or as if a GPU's pool.
+  bool OwnMemory() const { return transport() == "shm" || transport() == "cuda_ipc"; }
+  void NamePlaces(baton::v1::Put& put) const;
+
   const Endpoint endpoint_;
   UniqueFd fd_;
   Ring ring_;

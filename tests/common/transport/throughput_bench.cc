@@ -93,10 +93,11 @@ TEST_P(Throughput, PromptsThatBothSidesConvert) {
   Measure("bf16 over int8", kv::KvType::kBf16, kv::KvType::kBf16, kv::KvType::kInt8);
 }
 
-// Over its stand-in, nccl has no speed worth a number.
+// Over stand-ins nccl and cuda_ipc have no speed worth a number.
 INSTANTIATE_TEST_SUITE_P(Kv, Throughput, ::testing::ValuesIn([] {
                            std::vector<std::string> names = TransportNames();
                            std::erase(names, "nccl");
+                           std::erase(names, "cuda_ipc");
                            return names;
                          }()),
                          [](const auto& instance) { return instance.param; });

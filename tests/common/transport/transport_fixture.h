@@ -16,9 +16,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/log.h"
 #include "common/kv/convert/layer_converter.h"
 #include "common/transport/kv_transport.h"
+#include "tests/common/transport/block_memory.h"
 #include "tests/common/transport/child_process.h"
 #include "tests/common/transport/fake_landing.h"
 
@@ -88,14 +90,16 @@ class PromptKv {
   std::byte* slice(uint32_t block, uint32_t layer) {
     return blocks_[block].data() + layer * layout_.LayerBytes();
   }
-  std::vector<std::span<const std::byte>> Sources(const PutRange& range) {
+  PutSources Sources(const PutRange& range) {
     std::vector<std::span<const std::byte>> sources;
+    std::vector<uint32_t> checksums;
     for (uint32_t b = range.block_begin; b < range.block_end; ++b) {
       for (uint32_t l = range.layer_begin; l < range.layer_end; ++l) {
         sources.emplace_back(slice(b, l), layout_.LayerBytes());
+        if (BlockMemory::Get().uses_pool()) checksums.push_back(Crc32c(sources.back()));
       }
     }
-    return sources;
+    return {std::move(sources), std::move(checksums)};
   }
   // What the blocks become when they are stored as `layout`.
   PromptKv StoredAs(const kv::KvLayout& layout) {
@@ -120,7 +124,7 @@ class PromptKv {
 
  private:
   const kv::KvLayout layout_;
-  std::vector<std::vector<std::byte>> blocks_;
+  std::vector<BlockBytes> blocks_;
 };
 
 inline std::string Key(uint64_t n) {
@@ -149,6 +153,7 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
   TransportTest() {
     SetLogLevel(LogLevel::kError);
     setenv("BATON_NCCL_LIBRARY", BATON_FAKE_NCCL, 1);
+    BlockMemory::Get().UsePool(GetParam() == "cuda_ipc");
   }
 
   // Of 640 KiB: several frames for each put.
@@ -167,6 +172,11 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
     receiver_options_.tcp_address = tcp_address;
     receiver_options_.ucx = GetParam() == "ucx";
     receiver_options_.nccl = GetParam() == "nccl";
+    if (GetParam() == "cuda_ipc") {
+      receiver_options_.cuda_ipc = true;
+      receiver_options_.device = "emulated";
+      receiver_options_.pool = BlockMemory::Get().pool();
+    }
     auto receiver = MakeReceiver(receiver_options_, layout_, landing_.get());
     ASSERT_TRUE(receiver.ok()) << receiver.status();
     receiver_ = *std::move(receiver);
@@ -177,6 +187,11 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
   }
   void StartSenderKeepingTransports() {
     sender_options_.sender_id = "prefill-1";
+    if (GetParam() == "cuda_ipc") {
+      sender_options_.device = "emulated";
+      sender_options_.pool = BlockMemory::Get().pool();
+      sender_options_.to_host = [](const auto&, const std::function<void()>& done) { done(); };
+    }
     auto sender = MakeSender(sender_options_, sender_layout_.value_or(layout_));
     ASSERT_TRUE(sender.ok()) << sender.status();
     sender_ = *std::move(sender);
@@ -246,6 +261,13 @@ class TransportTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<KvReceiver> receiver_;
   std::unique_ptr<KvSender> sender_;
 };
+
+// Those that carry KV between different types.
+inline std::vector<std::string> ConvertingTransports() {
+  std::vector<std::string> names = TransportNames();
+  std::erase(names, "cuda_ipc");
+  return names;
+}
 
 #define BATON_ALL_TRANSPORTS(suite)                                          \
   INSTANTIATE_TEST_SUITE_P(Kv, suite, ::testing::ValuesIn(TransportNames()), \
