@@ -54,7 +54,8 @@ void AddFlags(config::CommandLine& line, Options* options) {
            "A worker is dropped after this long without a message");
   line.Add("Workers", "heartbeat", &options->heartbeat, "Interval asked of workers");
   line.AddChoice(
-      "Workers", "transport", &options->transport, {"auto", "shm", "ucx", "nccl", "tcp"},
+      "Workers", "transport", &options->transport,
+      {"auto", "cuda_ipc", "shm", "ucx", "nccl", "tcp"},
       "Transports offered for KV hand-offs; auto: all that both workers have, best first");
   line.AddChoice("Workers", "mixed-pairs", &options->mixed_pairs, {"off", "on"},
                  "Where no equal pair has room, workers of other kernels, devices or precision "
@@ -121,11 +122,12 @@ DispatcherOptions MakeDispatcherOptions(const Options& options) {
   }
   out.local_stall = options.local_stall;
   out.lease = options.lease;
-  out.transport = options.transport == "shm"    ? TransportRule::kShm
-                  : options.transport == "ucx"  ? TransportRule::kUcx
-                  : options.transport == "nccl" ? TransportRule::kNccl
-                  : options.transport == "tcp"  ? TransportRule::kTcp
-                                                : TransportRule::kAuto;
+  out.transport = options.transport == "cuda_ipc" ? TransportRule::kCudaIpc
+                  : options.transport == "shm"    ? TransportRule::kShm
+                  : options.transport == "ucx"    ? TransportRule::kUcx
+                  : options.transport == "nccl"   ? TransportRule::kNccl
+                  : options.transport == "tcp"    ? TransportRule::kTcp
+                                                  : TransportRule::kAuto;
   out.mixed_pairs = options.mixed_pairs == "on";
   out.router_id = absl::StrFormat("router-%016x", RandomU64());
   return out;

@@ -22,12 +22,14 @@ std::vector<v1::HandoffEndpoint> Reachable(const Worker& prefill, const Worker& 
   std::vector<v1::HandoffEndpoint> endpoints;
   const bool same_host =
       !prefill.hello.host_id().empty() && prefill.hello.host_id() == decode.hello.host_id();
-  for (const auto& [transport, wanted_by] : {std::pair{std::string("shm"), TransportRule::kShm},
-                                             {"ucx", TransportRule::kUcx},
-                                             {"nccl", TransportRule::kNccl},
-                                             {"tcp", TransportRule::kTcp}}) {
+  for (const auto& [transport, wanted_by] :
+       {std::pair{std::string("cuda_ipc"), TransportRule::kCudaIpc},
+        {"shm", TransportRule::kShm},
+        {"ucx", TransportRule::kUcx},
+        {"nccl", TransportRule::kNccl},
+        {"tcp", TransportRule::kTcp}}) {
     if (rule != TransportRule::kAuto && rule != wanted_by) continue;
-    if (transport == "shm" && !same_host) continue;
+    if ((transport == "cuda_ipc" || transport == "shm") && !same_host) continue;
     if (!Supports(prefill.hello, transport)) continue;
     for (const v1::HandoffEndpoint& endpoint : decode.hello.handoff_endpoints()) {
       if (endpoint.transport() == transport) endpoints.push_back(endpoint);

@@ -15,7 +15,7 @@
 namespace baton::router {
 
 // Transports that may be offered for hand-offs.
-enum class TransportRule : uint8_t { kAuto, kShm, kUcx, kNccl, kTcp };
+enum class TransportRule : uint8_t { kAuto, kCudaIpc, kShm, kUcx, kNccl, kTcp };
 
 struct Need {
   uint64_t prompt_tokens = 0;

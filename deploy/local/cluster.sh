@@ -14,7 +14,7 @@ Usage: deploy/local/cluster.sh up|down|status [flags] [-- extra worker flags]
   --port P       router's port on 127.0.0.1, default 8500; 0 picks a free one
   --weights W    stored, int4, int8 or bf16: what workers make of F32, F16 and BF16 weights
   --dir DIR      logs, addresses and pid files; default build/run/cluster
-  --transport T  how KV is handed over: auto, shm or tcp; default auto
+  --transport T  how KV is handed over: auto, cuda_ipc, shm or tcp; default auto
   --router-flag F  extra flag for the router, such as --router-flag=--max-queue=10; may be repeated
   --timeout S    seconds to wait for readiness, default 120
   --quiet        print nothing on success

@@ -2,6 +2,7 @@
 // Workers on a GPU, emulated: hand-offs, prefix hits and preemption move blocks
 // between both memories, and change no token. And workers without one.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <sstream>
 
 #include "tests/integration/requests.h"
+#include "tests/testing/environment.h"
 #include "tests/testing/test_data.h"
 
 namespace baton::testing {
@@ -41,7 +43,9 @@ std::unique_ptr<Cluster> StartCluster(const std::string& kv_type,
   return Cluster::Start(options);
 }
 
-std::vector<std::vector<uint32_t>> Answers(Cluster& cluster, Path path) {
+// `transport`: what split requests must have taken; empty: any.
+std::vector<std::vector<uint32_t>> Answers(Cluster& cluster, Path path,
+                                           const std::string& transport = "") {
   std::vector<std::unique_ptr<Running>> running;
   for (const Request& request : Requests(path)) {
     running.push_back(std::make_unique<Running>(cluster.client(), request));
@@ -51,6 +55,9 @@ std::vector<std::vector<uint32_t>> Answers(Cluster& cluster, Path path) {
     const Result result = one->Get();
     EXPECT_TRUE(result.status.ok()) << result.status.message << cluster.Logs();
     EXPECT_EQ(result.prefill_worker.empty(), path == Path::kLocal);
+    if (!transport.empty()) {
+      EXPECT_EQ(result.transport, transport);
+    }
     answers.push_back(result.token_ids);
   }
   return answers;
@@ -60,7 +67,7 @@ class GpuWorkersTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GpuWorkersTest, TokensAreTheSameOnEveryPathAndTransportAndAfterPrefixHits) {
   std::vector<std::vector<uint32_t>> expected;
-  for (const char* transport : {"shm", "tcp"}) {
+  for (const char* transport : {"cuda_ipc", "shm", "tcp"}) {
     const auto cluster = StartCluster(GetParam(), {"--transport", transport});
     ASSERT_NE(cluster, nullptr);
     const auto local = Answers(*cluster, Path::kLocal);
@@ -107,6 +114,84 @@ TEST_P(GpuWorkersTest, WindowsChangeNoTokenBetweenPathsAndPools) {
   EXPECT_TRUE(small->AwaitIdle()) << small->Describe();
 }
 
+// What the worker says of KV bytes copied to "host" or "gpu"; -1: nothing.
+double CopiedTo(const std::string& port_file, const std::string& side) {
+  const std::string script =
+      "import json,re,urllib.request as u\n"
+      "a=json.load(open('" +
+      port_file +
+      "'))['metrics']\n"
+      "t=u.urlopen('http://'+a+'/metrics',timeout=10).read().decode()\n"
+      "print(re.search(r'kv_copied_bytes_total\\{[^}]*to=\"" +
+      side + "\"[^}]*\\} (\\S+)',t)[1])\n";
+  const std::string file = port_file + ".py";
+  std::ofstream(file) << script;
+  FILE* const pipe = popen(("python3 " + file).c_str(), "r");
+  double value = -1;
+  const int read = fscanf(pipe, "%lf", &value);
+  return pclose(pipe) == 0 && read == 1 ? value : -1;
+}
+
+TEST_P(GpuWorkersTest, BlocksGoFromGpuToGpuAndNoneThroughTheHost) {
+  ClusterOptions options;
+  options.model = "embedded";
+  options.worker_flags = {"--device",         TestDevice(), "--kv-dtype",     GetParam(),
+                          "--threads",        "1",          "--chunk-tokens", "64",
+                          "--metrics-listen", "127.0.0.1:0"};
+  const std::string ports = ::testing::TempDir() + "baton-ipc-ports-" + std::to_string(getpid());
+  options.prefill_flags = {"--port-file", ports + "-prefill"};
+  options.decode_flags = {"--port-file", ports + "-decode"};
+  const auto cluster = Cluster::Start(options);
+  ASSERT_NE(cluster, nullptr);
+  const auto expected = Answers(*cluster, Path::kLocal);
+  EXPECT_EQ(Answers(*cluster, Path::kSplit, "cuda_ipc"), expected);
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+  for (const char* worker : {"-prefill", "-decode"}) {
+    EXPECT_EQ(CopiedTo(ports + worker, "host"), 0) << worker;
+    EXPECT_EQ(CopiedTo(ports + worker, "gpu"), 0) << worker;
+  }
+}
+
+// The copies of the decode worker fail, in its first hand-off and in a later one, or it
+// cannot map at all.
+TEST_P(GpuWorkersTest, HandOffsWhoseCopiesFailEndWithTheSameTokensOverTheSocket) {
+  if (TestDevice() != std::string("emulated")) GTEST_SKIP() << "the faults are the emulator's";
+  std::vector<std::vector<uint32_t>> expected;
+  for (const char* fault : {"copy-fails-after=0", "copy-fails-after=5", "map-fails"}) {
+    const EnvironmentSetting faults("BATON_EMULATED_GPU", fault);
+    const auto cluster = StartCluster(GetParam());
+    ASSERT_NE(cluster, nullptr);
+    if (expected.empty()) expected = Answers(*cluster, Path::kLocal);
+    const bool maps = fault != std::string("map-fails");
+    EXPECT_EQ(Answers(*cluster, Path::kSplit, maps ? "cuda_ipc" : "shm"), expected) << fault;
+    EXPECT_EQ(
+        cluster->Logs().find("cuda_ipc is lost, kv goes on over its socket") != std::string::npos,
+        maps)
+        << cluster->Logs();
+    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+  }
+}
+
+TEST_P(GpuWorkersTest, AWorkerThatWasKilledIsFoundAgainOverCudaIpc) {
+  const auto cluster = StartCluster(GetParam(), {"--transport", "cuda_ipc"});
+  ASSERT_NE(cluster, nullptr);
+  const auto expected = Answers(*cluster, Path::kLocal);
+  for (const char* worker : {"prefill-1", "decode-1"}) {
+    // In the middle of what it does.
+    std::vector<std::unique_ptr<Running>> running;
+    for (const Request& request : Requests(Path::kSplit)) {
+      running.push_back(std::make_unique<Running>(cluster->client(), request));
+    }
+    cluster->KillWorker(worker);
+    for (const auto& one : running) one->Get();
+    ASSERT_TRUE(cluster->AwaitWorker(worker, false));
+    ASSERT_TRUE(cluster->StartWorker(worker));
+    ASSERT_TRUE(cluster->AwaitWorker(worker));
+    EXPECT_EQ(Answers(*cluster, Path::kSplit, "cuda_ipc"), expected) << worker;
+    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(KvTypes, GpuWorkersTest, ::testing::Values("bf16", "int8"),
                          [](const auto& instance) { return std::string(instance.param); });
 
@@ -115,6 +200,16 @@ std::string ReadAll(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+TEST(GpuAbsent, WorkerToldToUseCudaIpcOnACpuEndsWithOneSentence) {
+  const auto worker = Process::Start({Binary("baton-prefill-worker"), "--router", "127.0.0.1:1",
+                                      "--model", "fake", "--transport", "cuda_ipc"},
+                                     ::testing::TempDir() + "baton-cpu-ipc.log");
+  ASSERT_NE(worker, nullptr);
+  EXPECT_EQ(worker->Wait(std::chrono::seconds(10)), 1);
+  EXPECT_NE(worker->Log().find("cuda_ipc needs KV blocks in memory of a GPU"), std::string::npos)
+      << worker->Log();
 }
 
 TEST(GpuAbsent, WorkerEndsAtOnceWithASentenceThatNamesTheWayOut) {

@@ -298,6 +298,30 @@ TEST_F(PairingTest, UcxAndNcclAreOfferedInThatOrderBeforeTcpWhereBothWorkersHave
   }
 }
 
+TEST_F(PairingTest, CudaIpcIsOfferedFirstAndOnOneHostAlone) {
+  v1::WorkerMessage prefill = MakeHello("p", v1::WORKER_ROLE_PREFILL);
+  prefill.mutable_hello()->add_transports("cuda_ipc");
+  Add(prefill);
+  const auto add_decode = [&](const char* name, bool same_host) {
+    v1::WorkerMessage decode = MakeHello(name, v1::WORKER_ROLE_DECODE);
+    if (!same_host) decode.mutable_hello()->set_host_id("elsewhere");
+    v1::HandoffEndpoint* endpoint = decode.mutable_hello()->add_handoff_endpoints();
+    endpoint->set_transport("cuda_ipc");
+    endpoint->set_address("/run/kv.sock");
+    Add(decode);
+  };
+  add_decode("far", false);
+  EXPECT_NE(Choose().endpoints.at(0).transport(), "cuda_ipc");
+  add_decode("a-near", true);  // chosen by its name
+  const Pairing near = Choose();
+  ASSERT_EQ(near.endpoints.size(), 3u);
+  EXPECT_EQ(near.endpoints[0].transport(), "cuda_ipc");
+  EXPECT_EQ(near.endpoints[1].transport(), "shm");
+  const Pairing only = Choose(v1::PATH_SPLIT, TransportRule::kCudaIpc);
+  ASSERT_EQ(only.endpoints.size(), 1u);
+  EXPECT_EQ(only.endpoints[0].transport(), "cuda_ipc");
+}
+
 TEST_F(PairingTest, TransportsThePrefillWorkerLacksAreNotOffered) {
   v1::WorkerMessage hello = MakeHello("p", v1::WORKER_ROLE_PREFILL);
   hello.mutable_hello()->clear_transports();
