@@ -105,17 +105,15 @@ void Engine::Impl::ReadStep(Flight& step) {
   FindRowsAgain(step);
 }
 
-void Engine::Impl::FailStep(Flight step) {
+void Engine::Impl::FailStep(const Flight& step) {
   LogError("a model step failed",
            {{"rows", step.rows.size()}, {"error", std::string(step.status.message())}});
   for (Sequence* sequence : SequencesOf(step.rows)) {
     End(*sequence, absl::InternalError(absl::StrCat("model step: ", step.status.message())));
   }
-  if (!flight_) return;
-  ReadStep(*flight_);
-  Flight next = *std::exchange(flight_, std::nullopt);
-  next.status = std::move(step.status);
-  FailStep(std::move(next));
+  // What was started behind it counts for nothing: others in it are as they were before.
+  if (flight_) ReadStep(*flight_);
+  flight_.reset();
 }
 
 sched::StepShape Engine::Impl::ShapeOf(std::span<const Row> rows) const {

@@ -238,8 +238,8 @@ class Engine::Impl final {
   static model::Slice SliceOf(const Row& row);
   // Waits for it, and takes what the model has chosen.
   void ReadStep(Flight& step);
-  // Ends whose rows it has, and likewise what was started behind it.
-  void FailStep(Flight step);
+  // Ends whose rows it has, and drops what was started behind it.
+  void FailStep(const Flight& step);
   sched::StepShape ShapeOf(std::span<const Row> rows) const;
   // Learns what the step took, and charges tenants for it.
   void Account(const Flight& step);

@@ -30,7 +30,7 @@ bool Engine::Impl::RunStep(absl::Time now) {
   ++counters_.steps;
   Account(step);
   if (!step.status.ok()) {
-    FailStep(std::move(step));
+    FailStep(step);
     return true;
   }
   SampleRows(step);

@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<UploadRing>> UploadRing::Create(const Device& dev
                                                                size_t slot_bytes) {
   std::array<Slot, kSlots> slots;
   for (Slot& slot : slots) {
-    BATON_ASSIGN_OR_RETURN(slot.host, device.AllocateHost(slot_bytes));
     BATON_ASSIGN_OR_RETURN(slot.device, device.Allocate(slot_bytes, "weights on their way"));
+    BATON_ASSIGN_OR_RETURN(slot.host, device.AllocateHost(slot_bytes));
   }
   for (Slot& slot : slots) slot.stream = device.table().make_stream();
   return std::unique_ptr<UploadRing>(new UploadRing(device, std::move(slots)));

@@ -13,7 +13,7 @@
 namespace baton::gpu {
 
 // Changes with any change of this table or of the tasks in kernels.h.
-inline constexpr uint32_t kTableVersion = 3;
+inline constexpr uint32_t kTableVersion = 4;
 inline constexpr char kTableSymbol[] = "baton_gpu_table";
 
 using Graph = void*;

@@ -22,6 +22,7 @@ class UploadRingTest : public ::testing::Test {
 
   std::vector<std::byte> Read(const Buffer& buffer) {
     std::vector<std::byte> bytes(buffer.bytes());
+    if (bytes.empty()) return bytes;
     device_->table().copy_out(bytes.data(), buffer.data(), bytes.size(), device_->stream());
     EXPECT_TRUE(device_->Finish().ok());
     return bytes;
@@ -79,7 +80,7 @@ TEST_F(UploadRingTest, SlotsThatDoNotFitAreRefusedWithTheNumbers) {
   ASSERT_NE(device_, nullptr);
   const auto ring = UploadRing::Create(*device_, size_t{5} << 30);
   EXPECT_EQ(ring.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(ring.status().message().find("5368709120"), std::string::npos) << ring.status();
+  EXPECT_NE(ring.status().message().find("5120.0 MiB"), std::string::npos) << ring.status();
 }
 
 }  // namespace
