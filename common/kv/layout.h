@@ -45,7 +45,7 @@ struct KvLayout {
   KvType type = KvType::kBf16;
   std::string slice_layout;       // such as "k-pairs-v-pairs/1"
   std::string model_fingerprint;  // digest of configuration and weights
-  std::string model_variant;      // what is computed otherwise than these say; empty: nothing
+  std::string model_variant = {};      // what is computed otherwise than these say; empty: nothing
   std::string compute_id;         // kernel tier and revision, precision
   std::string numerics_id;        // compute_id, attention kernel, KV type
 

@@ -113,7 +113,8 @@ absl::Status KernelBench::Prompt(const dev::KvPool& pool, const std::string& typ
     std::vector<dev::PrefillItem> items;
     const uint32_t packed = tokens * shapes_.group();
     for (uint32_t first = 0; first < packed; first += dev::kPrefillRows) {
-      items.push_back({0, first, std::min(dev::kPrefillRows, packed - first), 0, 0});
+      items.push_back(
+          {0, first, std::min(dev::kPrefillRows, packed - first), 0, 0, dev::kAllBefore});
     }
     BATON_ASSIGN_OR_RETURN(const Buffer work,
                            device_.Upload(std::as_bytes(std::span(items)), "items"));

@@ -97,9 +97,9 @@ absl::Status KernelBench::Rows() {
           device_.stream());
     }));
     BATON_RETURN_IF_ERROR(Measure({"Embed bf16", shape, moved * 6, 0}, [&](int) {
-      device_.table().embed(
-          {dev::TableType::kBf16, table.data(), ids.as<uint32_t>(), x.as<float>(), rows, hidden},
-          device_.stream());
+      device_.table().embed({dev::TableType::kBf16, table.data(), ids.as<uint32_t>(), nullptr,
+                             nullptr, x.as<float>(), rows, hidden, shapes_.vocabulary},
+                            device_.stream());
     }));
   }
   return absl::OkStatus();
@@ -167,15 +167,15 @@ absl::Status KernelBench::Sampling() {
   BATON_ASSIGN_OR_RETURN(const Buffer weights, device_.Allocate(logits * 4, "weights"));
   BATON_ASSIGN_OR_RETURN(const Buffer tokens, device_.Allocate(kRows * 4, "tokens"));
   for (const uint32_t count : {1u, kRows}) {
-    BATON_RETURN_IF_ERROR(Measure(
-        {"Sample", absl::StrCat(count, " x ", shapes_.vocabulary, ", top-k 50, top-p 0.95"),
-         4.0 * count * shapes_.vocabulary, 0},
-        [&](int) {
-          device_.table().sample(
-              {device_rows.as<dev::SampleRow>(), nullptr, nullptr, nullptr, values.as<float>(),
-               weights.as<float>(), tokens.as<uint32_t>(), count, shapes_.vocabulary},
-              device_.stream());
-        }));
+    BATON_RETURN_IF_ERROR(
+        Measure({"Sample", absl::StrCat(count, " x ", shapes_.vocabulary, ", top-k 50, top-p 0.95"),
+                 4.0 * count * shapes_.vocabulary, 0},
+                [&](int) {
+                  device_.table().sample({device_rows.as<dev::SampleRow>(), nullptr, nullptr,
+                                          nullptr, nullptr, values.as<float>(), weights.as<float>(),
+                                          tokens.as<uint32_t>(), count, shapes_.vocabulary},
+                                         device_.stream());
+                }));
   }
   return absl::OkStatus();
 }

@@ -79,6 +79,7 @@ void PrefillAttention(const PrefillTask& task, Stream /*stream*/) {
   Run(&DeviceTable::prefill_attention, task);
 }
 void CopyBlocks(const CopyTask& task, Stream /*stream*/) { Run(&DeviceTable::copy_blocks, task); }
+void Checksums(const ChecksumTask& task, Stream /*stream*/) { Run(&DeviceTable::checksums, task); }
 void ZeroBlocks(const ZeroTask& task, Stream /*stream*/) { Run(&DeviceTable::zero_blocks, task); }
 void PackWeights(const PackTask& task, Stream /*stream*/) { Run(&DeviceTable::pack_weights, task); }
 void UnpackWeights(const UnpackTask& task, Stream /*stream*/) {

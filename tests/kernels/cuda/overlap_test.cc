@@ -127,9 +127,11 @@ struct Layer {
       task.scale = 0.4f;
       RopeAppend(task, nullptr);
     };
-    Embed({TableType::kF32, table.data(), ids.data(), x.data(), kRows, kHidden}, nullptr);
+    Embed({TableType::kF32, table.data(), ids.data(), nullptr, nullptr, x.data(), kRows, kHidden,
+           kWords},
+          nullptr);
     attend();
-    const std::vector<PrefillItem> items = {{0, 0, kRows * kHeads, 0, 0}};
+    const std::vector<PrefillItem> items = {{0, 0, kRows * kHeads, 0, 0, kAllBefore}};
     PrefillAttention(
         {pool, q.data(), items.data(), blocks.data(), context.data(), 1, kRows, kHeads, 1},
         nullptr);
@@ -160,8 +162,8 @@ struct Layer {
     Linear({WeightFormat::kInt8, Epilogue::kAdd, down.data(), ffn.data(), nullptr, x.data(),
             kHidden, kRows, kHidden, kFfn},
            nullptr);
-    Sample({sample.data(), nullptr, nullptr, nullptr, x.data(), weights.data(), token.data(), 1,
-            kHidden},
+    Sample({sample.data(), nullptr, nullptr, nullptr, nullptr, x.data(), weights.data(),
+            token.data(), 1, kHidden},
            nullptr);
     std::vector<uint32_t> left;
     const auto keep = [&](const auto& memory) {
