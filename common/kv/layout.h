@@ -43,11 +43,11 @@ struct KvLayout {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;  // stored width: the model's head size rounded up to 16
   KvType type = KvType::kBf16;
-  std::string slice_layout;       // such as "k-pairs-v-pairs/1"
-  std::string model_fingerprint;  // digest of configuration and weights
-  std::string model_variant = {};      // what is computed otherwise than these say; empty: nothing
-  std::string compute_id;         // kernel tier and revision, precision
-  std::string numerics_id;        // compute_id, attention kernel, KV type
+  std::string slice_layout;        // such as "k-pairs-v-pairs/1"
+  std::string model_fingerprint;   // digest of configuration and weights
+  std::string model_variant = {};  // what is computed otherwise than these say; empty: nothing
+  std::string compute_id;          // kernel tier and revision, precision
+  std::string numerics_id;         // compute_id, attention kernel, KV type
 
   size_t SliceBytes() const { return kBlockTokens * KvRowBytes(type, head_dim); }
   // K and V of one block in one layer, contiguous.
