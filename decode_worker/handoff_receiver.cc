@@ -150,7 +150,7 @@ void HandoffReceiver::Reserve(const transport::ReserveRequest& request, Granted 
         absl::StrCat("the KV is of other kernels than this worker's ", layout_.compute_id,
                      ", which the router has not allowed for this sequence (--mixed-pairs on)")));
   }
-  engine_->Reserve(expected->ref, request.prompt_tokens,
+  engine_->Reserve(expected->ref, request.prompt_tokens, request.origin,
                    [this, ref = expected->ref, granted = std::move(granted)](
                        const absl::StatusOr<engine::Engine::Reservation>& reservation) {
                      Reserved(ref, reservation, granted);

@@ -91,10 +91,12 @@ void Engine::HandoffDone(SequenceRef ref, absl::Status status, std::string trans
   });
 }
 
-void Engine::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted) {
-  impl_->Post([impl = impl_.get(), ref, prompt_tokens, granted = std::move(granted)]() mutable {
-    impl->Reserve(ref, prompt_tokens, std::move(granted));
-  });
+void Engine::Reserve(SequenceRef ref, uint32_t prompt_tokens, kv::KvOrigin origin,
+                     Granted granted) {
+  impl_->Post(
+      [impl = impl_.get(), ref, prompt_tokens, origin, granted = std::move(granted)]() mutable {
+        impl->Reserve(ref, prompt_tokens, origin, std::move(granted));
+      });
 }
 
 void Engine::BringToHost(std::vector<kv::BlockId> blocks, std::function<void()> done) {

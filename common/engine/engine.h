@@ -19,6 +19,7 @@
 #include "common/kv/arena.h"
 #include "common/kv/block_file.h"
 #include "common/kv/block_pool.h"
+#include "common/kv/layout.h"
 #include "common/kv/window.h"
 #include "common/model/model.h"
 #include "common/prefix/journal.h"
@@ -330,9 +331,10 @@ class Engine final {
   // Landing of a hand-off for a submitted kDecode sequence. `granted` gets the
   // blocks, pinned as transfer, once they are free; or NOT_FOUND (no such
   // sequence), FAILED_PRECONDITION (other prompt length, or reserved already).
-  // Called on the engine's thread; must not block.
+  // Called on the engine's thread; must not block. KV of another origin than kOwn
+  // stays the sequence's alone, which then has the rules of swap_only.
   using Granted = std::function<void(absl::StatusOr<Reservation>)>;
-  void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
+  void Reserve(SequenceRef ref, uint32_t prompt_tokens, kv::KvOrigin origin, Granted granted);
   // Brings what the blocks hold into the arena, where it may be read once `done` is
   // called, on the engine's thread. For blocks of a hand-off that has not ended.
   void BringToHost(std::vector<kv::BlockId> blocks, std::function<void()> done);

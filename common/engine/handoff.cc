@@ -59,7 +59,8 @@ void Engine::Impl::HandoffDone(SequenceRef ref, absl::Status status, std::string
   End(sequence, status);
 }
 
-void Engine::Impl::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted) {
+void Engine::Impl::Reserve(SequenceRef ref, uint32_t prompt_tokens, kv::KvOrigin origin,
+                           Granted granted) {
   Sequence* sequence = table_.Find(ref);
   if (sequence == nullptr || sequence->spec.role != Role::kDecode ||
       sequence->state == State::kEnding) {
@@ -72,6 +73,12 @@ void Engine::Impl::Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted gran
     return granted(absl::FailedPreconditionError(absl::StrCat("the hand-off is of ", prompt_tokens,
                                                               " prompt tokens, the sequence has ",
                                                               sequence->prompt_tokens)));
+  }
+  if (origin != kv::KvOrigin::kOwn) {
+    // Routers know of converted KV where the workers' types differ, not where it was so
+    // on the wire alone.
+    sequence->spec.swap_only = true;
+    sequence->spec.prefix_cache = false;
   }
   sequence->state = State::kReserving;
   sequence->queued_at = absl::Now();

@@ -51,7 +51,7 @@ class Engine::Impl final {
   void CancelChoice(SequenceRef ref, uint32_t choice, absl::Status reason);
   void CancelOwner(uint64_t owner, const absl::Status& reason);
   void HandoffDone(SequenceRef ref, absl::Status status, std::string transport, uint64_t bytes);
-  void Reserve(SequenceRef ref, uint32_t prompt_tokens, Granted granted);
+  void Reserve(SequenceRef ref, uint32_t prompt_tokens, kv::KvOrigin origin, Granted granted);
   void Activate(SequenceRef ref, const HandoffState& state,
                 const std::function<void(absl::Status)>& accepted,
                 const std::vector<bool>& in_pool);

@@ -32,9 +32,10 @@ class LandingTest : public ::testing::Test {
     engine_->Submit(spec);
     return spec.ref;
   }
-  std::future<Blocks> Reserve(SequenceRef ref, uint32_t prompt_tokens = 40) {
+  std::future<Blocks> Reserve(SequenceRef ref, uint32_t prompt_tokens = 40,
+                              kv::KvOrigin origin = kv::KvOrigin::kOwn) {
     auto promise = std::make_shared<std::promise<Blocks>>();
-    engine_->Reserve(ref, prompt_tokens,
+    engine_->Reserve(ref, prompt_tokens, origin,
                      [promise](Blocks blocks) { promise->set_value(std::move(blocks)); });
     return promise->get_future();
   }
@@ -79,6 +80,22 @@ TEST_F(LandingTest, WrongReservationsAreRefused) {
   EXPECT_EQ(EndCode(ref), StatusCode::kOk);
   EXPECT_EQ(Reserve(ref).get().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(Activate(ref).code(), StatusCode::kNotFound);
+}
+
+TEST_F(LandingTest, KvOfAnotherOriginIsNeitherKeptForOthersNorMixedWithTheirs) {
+  Start();
+  const auto cached_blocks = [&](uint64_t key, kv::KvOrigin origin) {
+    const SequenceRef ref = Expect(key, 70, 2);
+    const Blocks blocks = Reserve(ref, 70, origin).get();
+    EXPECT_TRUE(blocks.ok()) << blocks.status();
+    EXPECT_TRUE(Activate(ref).ok());
+    EXPECT_EQ(EndCode(ref), StatusCode::kOk);
+    return blocks->first_block;
+  };
+  EXPECT_EQ(cached_blocks(1, kv::KvOrigin::kConverted), 0u);
+  EXPECT_EQ(cached_blocks(2, kv::KvOrigin::kOwn), 0u);
+  EXPECT_EQ(cached_blocks(3, kv::KvOrigin::kOwn), 2u);
+  EXPECT_EQ(cached_blocks(4, kv::KvOrigin::kConverted), 0u);
 }
 
 TEST_F(LandingTest, ActivationWithoutReservationIsRefused) {

@@ -158,7 +158,7 @@ void LoopbackSender::Begin(const SequenceSpec& spec) {
   const auto prompt_tokens = static_cast<uint32_t>(spec.prompt.size());
   Post([this, ref, prompt_tokens] {
     handoffs_[ref] = Handoff();
-    decode_->Reserve(ref, prompt_tokens, [this, ref](auto reservation) {
+    decode_->Reserve(ref, prompt_tokens, kv::KvOrigin::kOwn, [this, ref](auto reservation) {
       Post([this, ref, reservation = std::move(reservation)] {
         if (!reservation.ok()) return Finish(ref, reservation.status());
         if (handoffs_[ref].done) {

@@ -253,11 +253,12 @@ class ConvertedKv : public ::testing::Test {
       SequenceSpec spec = MakeSpec(key, std::vector<TokenId>(60, 1), 150, Role::kDecode);
       spec.swap_only = true;
       engine_->Submit(spec);
-      engine_->Reserve(spec.ref, 60, [this, ref = spec.ref](const auto& blocks) {
-        ASSERT_TRUE(blocks.ok()) << blocks.status();
-        engine_->Activate(ref, {.first_tokens = {5}, .drawn = 1},
-                          [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
-      });
+      engine_->Reserve(
+          spec.ref, 60, kv::KvOrigin::kOwn, [this, ref = spec.ref](const auto& blocks) {
+            ASSERT_TRUE(blocks.ok()) << blocks.status();
+            engine_->Activate(ref, {.first_tokens = {5}, .drawn = 1},
+                              [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+          });
     }
   }
 
