@@ -137,6 +137,8 @@ def tests(run: Run) -> None:
     for name, few in KERNEL_TESTS.items():
         run.gtest(f"kernel tests {name}", f"gpu_{name}_test", 60, few if run.emulated else "*", shim)
     run.gtest("model", "gpu_model_test", 120, "GpuLoad.*:GpuDevice.*" if run.emulated else "*")
+    run.gtest("windows", "gpu_window_model_test", 60, "*MaskedReference/bf16" if run.emulated else "*")
+    run.gtest("tokens chosen there, steps ahead", "gpu_engine_test", 60, "*")
     run.gtest("graph replay", "gpu_model_test", 60, "*ReplayedGraphs*/bf16" if run.emulated else "*ReplayedGraphs*")
     run.gtest("goldens through a pair", "integration_gpu_pair_test", 60, "GpuPair.*")
     run.gtest("kill -9 of either worker", "integration_gpu_pair_test", 60, "*Kill*")

@@ -37,7 +37,7 @@ done
 
 programs=(baton baton-router baton-prefill-worker baton-decode-worker)
 tests=(gpu_rows_test gpu_linear_test gpu_qkv_test gpu_attention_test gpu_blocks_test gpu_pack_test gpu_plain_test gpu_sampling_test
-  gpu_model_test integration_gpu_test integration_gpu_pair_test gpu_bench)
+  gpu_model_test gpu_window_model_test gpu_engine_test integration_gpu_test integration_gpu_pair_test gpu_bench)
 most_bytes=$((64 << 20))
 
 build_all() {
