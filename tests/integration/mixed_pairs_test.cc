@@ -142,28 +142,39 @@ std::vector<std::vector<uint32_t>> AnswersAtOnce(Cluster& cluster, uint32_t toke
   return answers;
 }
 
+// Of all workers; none may have computed anything again.
+uint64_t SwappedBytes(Cluster& cluster) {
+  uint64_t swapped = 0;
+  for (const WorkerStatus& worker : cluster.client().GetClusterStatus().second.workers) {
+    EXPECT_EQ(worker.recomputed_tokens, 0u) << worker.id;
+    swapped += worker.swapped_bytes;
+  }
+  return swapped;
+}
+
 // What came from other kernels is swapped, never computed again.
 TEST_P(MixedPairsTest, PreemptionSwapsAndChangesNoToken) {
   // A CPU is through with as many tokens as an emulated GPU before others come.
   const uint32_t tokens = GetParam().gpu_decodes ? 45 : 250;
-  const char* const small = GetParam().gpu_decodes ? "224" : "640";
   std::vector<std::vector<uint32_t>> expected;
-  for (const std::string pool : {"65536", small}) {
-    ClusterOptions options = Options(GetParam());
-    options.decode_flags.insert(options.decode_flags.end(), {"--kv-tokens", pool});
-    const auto cluster = Cluster::Start(options);
+  {
+    const auto cluster = Cluster::Start(Options(GetParam()));
     ASSERT_NE(cluster, nullptr);
-    const auto answers = AnswersAtOnce(*cluster, tokens);
-    if (expected.empty()) expected = answers;
-    EXPECT_EQ(answers, expected) << pool;
-    uint64_t swapped = 0;
-    for (const WorkerStatus& worker : cluster->client().GetClusterStatus().second.workers) {
-      EXPECT_EQ(worker.recomputed_tokens, 0u) << worker.id;
-      swapped += worker.swapped_bytes;
-    }
-    EXPECT_EQ(swapped > 0, pool == small);
-    EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
+    expected = AnswersAtOnce(*cluster, tokens);
+    EXPECT_EQ(SwappedBytes(*cluster), 0u);
   }
+  ClusterOptions options = Options(GetParam());
+  const char* const small = GetParam().gpu_decodes ? "224" : "640";
+  options.decode_flags.insert(options.decode_flags.end(), {"--kv-tokens", small});
+  const auto cluster = Cluster::Start(options);
+  ASSERT_NE(cluster, nullptr);
+  // Until three answers were under way at the same time, which chance decides.
+  constexpr int kMostRounds = 50;
+  for (int round = 0; round < kMostRounds && SwappedBytes(*cluster) == 0; ++round) {
+    EXPECT_EQ(AnswersAtOnce(*cluster, tokens), expected);
+  }
+  EXPECT_GT(SwappedBytes(*cluster), 0u);
+  EXPECT_TRUE(cluster->AwaitIdle()) << cluster->Describe();
 }
 
 TEST_P(MixedPairsTest, KilledWorkersEndTheirStreamsAndTheNextPairGivesTheSameTokens) {
