@@ -88,13 +88,14 @@ TEST(RunAhead, BlocksOfAnEndedSequenceAreNotGivenAwayBeforeTheStepIsRead) {
   constexpr int kPattern = 0x5a;
   std::promise<std::vector<kv::BlockId>> granted;
   // All five blocks, which it gets when the other has ended.
-  engine->Reserve(landing.ref, 150, [&](absl::StatusOr<Engine::Reservation> reservation) {
+  const auto fill = [&](absl::StatusOr<Engine::Reservation> reservation) {
     ASSERT_TRUE(reservation.ok());
     for (const kv::BlockId block : reservation->blocks) {
       std::memset(engine->arena().Layer(block, 0), kPattern, kFakeBlock);
     }
     granted.set_value(reservation->blocks);
-  });
+  };
+  engine->Reserve(landing.ref, 150, kv::KvOrigin::kOwn, fill);
   const std::vector<kv::BlockId> blocks = granted.get_future().get();
   ASSERT_TRUE(heard.WaitForEnd(running.ref));
   for (int round = 0; round < 3; ++round) EXPECT_TRUE(engine->CheckIntegrity().ok());
