@@ -24,7 +24,8 @@ namespace baton::transport {
 // Everything but Post and Stop belongs to the loop's own thread. A handler or
 // timer that was removed never runs again, not even for an event the kernel
 // had already reported.
-class EventLoop {
+// Others than its owner hold it weakly, if they may outlive it.
+class EventLoop final : public std::enable_shared_from_this<EventLoop> {
  public:
   using Task = std::function<void()>;
   using Clock = std::chrono::steady_clock;

@@ -10,6 +10,14 @@
 #include "common/transport/ticket.h"
 
 namespace baton::transport {
+namespace {
+
+// The device's thread may be the last to hear of a receiver that has gone.
+void PostTo(const std::weak_ptr<EventLoop>& loop, EventLoop::Task task) {
+  if (const std::shared_ptr<EventLoop> there = loop.lock()) there->Post(std::move(task));
+}
+
+}  // namespace
 
 IpcSource::IpcSource(std::shared_ptr<IpcRuntime> runtime, UniqueFd pool, size_t pool_bytes,
                      const SourceContext& context)
@@ -18,9 +26,9 @@ IpcSource::IpcSource(std::shared_ptr<IpcRuntime> runtime, UniqueFd pool, size_t 
       pool_bytes_(pool_bytes),
       slice_bytes_(context.layout.LayerBytes()),
       peer_([&] {
-        const auto tell = [loop = context.loop,
+        const auto tell = [loop = context.loop->weak_from_this(),
                            self = std::weak_ptr(alive_)](const absl::Status& state) {
-          loop->Post([self, state] {
+          PostTo(loop, [self, state] {
             if (const auto source = self.lock()) (*source)->OnState(state);
           });
         };
@@ -104,9 +112,8 @@ absl::Status IpcSource::AddBlock(const baton::v1::Put& put, const Ticket& ticket
 }
 
 void IpcSource::Pull(std::vector<PullRun> runs, Pulled done) {
-  auto tell = [loop = context_.loop, done = std::move(done)](const auto& checksums) {
-    loop->Post([done, checksums] { done(checksums); });
-  };
+  auto tell = [loop = context_.loop->weak_from_this(), done = std::move(done)](
+                  const auto& checksums) { PostTo(loop, [done, checksums] { done(checksums); }); };
   runtime_->thread().Post([peer = peer_, runs = std::move(runs), tell = std::move(tell),
                            bytes = static_cast<uint32_t>(slice_bytes_)]() mutable {
     peer->Add({std::move(runs), bytes, std::move(tell)});
