@@ -161,7 +161,9 @@ TEST_P(Cancel, DeadlineEndsAHandOffThatWaits) {
   Start();
   landing_->Hold(true);
   Outcome granted, commit;
-  const auto writer = Open(1, 64, granted.done(), absl::Now() + absl::Milliseconds(250));
+  // Long enough to connect in, also where a sanitizer and other tests slow nccl down.
+  const absl::Duration patience = absl::Milliseconds(BATON_SANITIZED ? 2000 : 250);
+  const auto writer = Open(1, 64, granted.done(), absl::Now() + patience);
   writer->Commit({}, commit.done());
   ASSERT_TRUE(landing_->WaitAsked(1));
   EXPECT_EQ(granted.Wait().code(), absl::StatusCode::kDeadlineExceeded);
