@@ -33,10 +33,14 @@ uint64_t TotalBytes() {
 // Several threads have a device each: a model's and those of transports.
 std::atomic<uint64_t> used_bytes{0};
 
+uint64_t FreeBytes() {
+  const uint64_t total = TotalBytes(), used = used_bytes;
+  return total > used ? total - used : 0;
+}
+
 void Memory(uint64_t* total_bytes, uint64_t* free_bytes) {
-  const uint64_t used = used_bytes;
   *total_bytes = TotalBytes();
-  *free_bytes = *total_bytes > used ? *total_bytes - used : 0;
+  *free_bytes = FreeBytes();
 }
 
 const char* Open(int index, DeviceFacts* facts) {
@@ -68,9 +72,7 @@ void ReleaseHost(void* memory) {
 constexpr size_t kHeader = 256;
 
 void* Allocate(size_t bytes) {
-  uint64_t total = 0, free = 0;
-  Memory(&total, &free);
-  if (bytes > free) return nullptr;
+  if (bytes > FreeBytes()) return nullptr;
   auto* memory = static_cast<std::byte*>(AllocateHost(kHeader + bytes));
   if (memory == nullptr) return nullptr;
   std::memcpy(memory, &bytes, sizeof(bytes));
@@ -86,9 +88,7 @@ void Release(void* memory) {
 }
 
 const char* AllocateShared(size_t bytes, SharedMemory* memory) {
-  uint64_t total = 0, free = 0;
-  Memory(&total, &free);
-  if (bytes > free) return "out of memory";
+  if (bytes > FreeBytes()) return "out of memory";
   if (const char* problem = AllocateEmulatedShared(bytes, memory)) return problem;
   used_bytes += memory->bytes;
   if (simt::OverlapIsOn()) simt::AddMemory(memory->data, memory->bytes);
