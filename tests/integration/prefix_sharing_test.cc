@@ -45,7 +45,7 @@ TEST_F(PrefixSharingTest, SharedPrefixIsComputedAndMovedOnce) {
     Start(1, 1, {"--transport", transport});
     const Tokens prefix = RandomPrompt(1000, 1);
     for (uint32_t i = 0; i < 20; ++i) {
-      const Result result = Ask(prefix + RandomPrompt(48, 100 + i), 8);
+      const Result result = Ask(prefix + RandomPrompt(48, 100 + i), 8, Path::kSplit);
       EXPECT_EQ(result.prompt_tokens, 1048u);
       EXPECT_EQ(result.transport, transport);
       EXPECT_GE(result.cached_prompt_tokens, i == 0 ? 0u : 992u);
