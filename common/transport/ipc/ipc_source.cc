@@ -46,10 +46,22 @@ IpcSource::~IpcSource() {
 }
 
 void IpcSource::OnState(const absl::Status& state) {
+  if (state.ok()) return SendState(state);
+  lost_ = true;
+  // The thread may have copies before it that it has not looked at. It answers them
+  // before the sender hears of the loss and sends their bytes.
+  runtime_->thread().Post(
+      [loop = context_.loop->weak_from_this(), self = std::weak_ptr(alive_), state] {
+        PostTo(loop, [self, state] {
+          if (const auto source = self.lock()) (*source)->SendState(state);
+        });
+      });
+}
+
+void IpcSource::SendState(const absl::Status& state) {
   baton::v1::HandoffFrame frame;
   baton::v1::IpcPath& path = *frame.mutable_ipc_path();
   if (!state.ok()) {
-    lost_ = true;
     path.set_lost(std::string(state.message()));
     LogWarning("cuda_ipc is lost", {{"reason", path.lost()}});
   }

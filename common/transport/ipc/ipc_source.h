@@ -39,6 +39,7 @@ class IpcSource final : public PutSource {
  private:
   // What the thread says of the way.
   void OnState(const absl::Status& state);
+  void SendState(const absl::Status& state);
   // Where on the device the block's bytes stand that a ticket gives out.
   absl::Status AddBlock(const baton::v1::Put& put, const Ticket& ticket, uint32_t block,
                         size_t from, std::vector<PullRun>& runs) const;
