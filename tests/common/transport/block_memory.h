@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <vector>
+#include <cstring>
+#include <utility>
 
 #include "common/kv/device_pool.h"
 
@@ -31,23 +31,30 @@ class BlockMemory {
   bool use_pool_ = false;
 };
 
-template <typename T>
-struct BlockAllocator {
-  using value_type = T;
-
-  BlockAllocator() = default;
-  template <typename U>
-  BlockAllocator(const BlockAllocator<U>& /*other*/) {}  // NOLINT(google-explicit-constructor)
-
-  T* allocate(size_t count) {
-    return static_cast<T*>(BlockMemory::Get().Allocate(count * sizeof(T)));
+// Bytes of one block there.
+class BlockBytes {
+ public:
+  BlockBytes(size_t size, std::byte fill)
+      : data_(static_cast<std::byte*>(BlockMemory::Get().Allocate(size))), size_(size) {
+    std::memset(data_, static_cast<int>(fill), size);
   }
-  void deallocate(T* memory, size_t count) {
-    BlockMemory::Get().Release(memory, count * sizeof(T));
+  BlockBytes(const BlockBytes& other) : BlockBytes(other.size_, std::byte{0}) {
+    std::memcpy(data_, other.data_, size_);
   }
-  friend bool operator==(const BlockAllocator& /*a*/, const BlockAllocator& /*b*/) { return true; }
+  BlockBytes(BlockBytes&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  BlockBytes& operator=(BlockBytes&&) = delete;
+  ~BlockBytes() {
+    if (data_ != nullptr) BlockMemory::Get().Release(data_, size_);
+  }
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_;
+  size_t size_;
 };
-
-using BlockBytes = std::vector<std::byte, BlockAllocator<std::byte>>;
 
 }  // namespace baton::transport

@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <future>
 #include <memory>
@@ -72,14 +74,14 @@ class Outcome {
 // The KV of one prompt, its content a function of `seed`.
 class PromptKv {
  public:
-  PromptKv(const kv::KvLayout& layout, uint32_t blocks, uint64_t seed)
-      : layout_(layout), blocks_(blocks) {
+  PromptKv(const kv::KvLayout& layout, uint32_t blocks, uint64_t seed) : layout_(layout) {
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
-    for (auto& block : blocks_) {
-      block.resize(layout.BlockBytes());
-      for (std::byte& byte : block) {
+    for (uint32_t b = 0; b < blocks; ++b) {
+      BlockBytes& block = blocks_.emplace_back(layout.BlockBytes(), std::byte{0});
+      for (size_t at = 0; at < block.size(); at += sizeof(state)) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        byte = static_cast<std::byte>(state >> 56);
+        const uint64_t mixed = state ^ state >> 32;
+        std::memcpy(block.data() + at, &mixed, std::min(sizeof(mixed), block.size() - at));
       }
     }
   }
@@ -117,7 +119,7 @@ class PromptKv {
     if (landed.size() != blocks_.size() - first) return false;
     for (size_t i = 0; i < landed.size(); ++i) {
       const auto& block = blocks_[first + i];
-      if (!std::equal(block.begin(), block.end(), landed[i])) return false;
+      if (std::memcmp(block.data(), landed[i], block.size()) != 0) return false;
     }
     return true;
   }
