@@ -95,7 +95,7 @@ else
     baton-decode-worker numeric_tests integration_tests bench_tests
   timed "Tests of numbers" run_ctest release numeric -L numeric -j "$(nproc)"
   fetch_demo_model || say "    no demo model: tests that need it are skipped"
-  timed "Integration tests" run_ctest release integration -L integration
+  timed "Integration tests" run_ctest release integration -L integration -j "$(nproc)"
   timed "Building with ASan+UBSan" build_preset asan-ubsan unit_tests
   timed "Unit tests under ASan+UBSan" run_ctest asan-ubsan unit-asan -L unit -j "$(nproc)"
   timed "Building the core with TSan" build_preset tsan core_tests
