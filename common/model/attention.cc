@@ -115,10 +115,18 @@ uint32_t Attention::ListBlocks(const Slice& slice, const kv::KvArena& arena, uin
   return count;
 }
 
+const std::byte* Attention::FirstKeys(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                                      const AttentionItem& item) const {
+  const Slice& slice = step.slices[item.slice];
+  if (slice.window.limited()) return nullptr;
+  return arena.Layer(slice.blocks[item.segment_begin * kSegmentBlocks], layer) +
+         item.kv_head * layout_.SliceBytes();
+}
+
 void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                            const AttentionItem& item, uint32_t segment, uint32_t first,
-                           uint32_t rows, Scratch& scratch, float* max, float* sum,
-                           float* out) const {
+                           uint32_t rows, const std::byte* next_keys, Scratch& scratch, float* max,
+                           float* sum, float* out) const {
   const Slice& slice = step.slices[item.slice];
   const size_t width = layout_.head_dim;
   const uint32_t* positions = scratch.positions.data() + first;
@@ -142,6 +150,7 @@ void Attention::AttendTile(const Step& step, const kv::KvArena& arena, uint32_t 
                       .blocks = count,
                       .keys = blocks.keys.data(),
                       .values = blocks.values.data(),
+                      .next_keys = next_keys,
                       .max = max + done,
                       .sum = sum + done,
                       .out = out + done * width});
@@ -182,7 +191,8 @@ void Attention::ClearTotals(uint32_t rows, uint32_t width, Scratch& scratch) {
 }
 
 void Attention::FoldSegments(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                             const AttentionItem& item, Scratch& scratch) const {
+                             const AttentionItem& item, const std::byte* next_keys,
+                             Scratch& scratch) const {
   const uint32_t width = layout_.head_dim;
   ClearTotals(item.rows, width, scratch);
   std::array<float, kAttentionRows> max, sum;
@@ -192,8 +202,8 @@ void Attention::FoldSegments(const Step& step, const kv::KvArena& arena, uint32_
     for (uint32_t first = 0; first < item.rows; first += kAttentionRows) {
       const uint32_t rows = std::min(kAttentionRows, item.rows - first);
       if (scratch.positions[first + rows - 1] < segment * kSegmentTokens) continue;
-      AttendTile(step, arena, layer, item, segment, first, rows, scratch, max.data(), sum.data(),
-                 scratch.segment_out.floats());
+      AttendTile(step, arena, layer, item, segment, first, rows, next_keys, scratch, max.data(),
+                 sum.data(), scratch.segment_out.floats());
       for (uint32_t r = 0; r < rows; ++r) {
         backend_.merge_segment(width, max[r], sum[r],
                                scratch.segment_out.floats() + size_t{r} * width,
@@ -205,22 +215,30 @@ void Attention::FoldSegments(const Step& step, const kv::KvArena& arena, uint32_
 }
 
 void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                    const AttentionItem& item, uint32_t thread, float* q) {
+                    const AttentionItem& item, const AttentionItem* following, uint32_t thread,
+                    float* q) {
   Scratch& scratch = scratch_[thread];
   LoadQueries(step, item, scratch, q);
+  const std::byte* const next_keys =
+      following == nullptr ? nullptr : FirstKeys(step, arena, layer, *following);
   const bool whole = item.partial == AttentionItem::kWhole;
-  if (!whole && item.segment_end == item.segment_begin + 1 && item.rows <= kAttentionRows) {
-    AttendTile(step, arena, layer, item, item.segment_begin, 0, item.rows, scratch,
-               &partial_max_[item.partial], &partial_sum_[item.partial],
-               partial_out_.floats() + item.partial * layout_.head_dim);
-    return;
+  float* const max = whole ? scratch.total_max.data() : &partial_max_[item.partial];
+  float* const sum = whole ? scratch.total_sum.data() : &partial_sum_[item.partial];
+  float* const out =
+      whole ? scratch.total_out.floats() : partial_out_.floats() + item.partial * layout_.head_dim;
+  // A single segment, folded into nothing, would stay what it is.
+  if (item.segment_end == item.segment_begin + 1 && item.rows <= kAttentionRows) {
+    AttendTile(step, arena, layer, item, item.segment_begin, 0, item.rows, next_keys, scratch, max,
+               sum, out);
+  } else {
+    FoldSegments(step, arena, layer, item, next_keys, scratch);
+    if (!whole) {
+      std::copy_n(scratch.total_max.begin(), item.rows, max);
+      std::copy_n(scratch.total_sum.begin(), item.rows, sum);
+      std::copy_n(scratch.total_out.floats(), size_t{item.rows} * layout_.head_dim, out);
+    }
   }
-  FoldSegments(step, arena, layer, item, scratch);
-  if (whole) return StoreContext(step, item, scratch, q);
-  std::copy_n(scratch.total_max.begin(), item.rows, &partial_max_[item.partial]);
-  std::copy_n(scratch.total_sum.begin(), item.rows, &partial_sum_[item.partial]);
-  std::copy_n(scratch.total_out.floats(), size_t{item.rows} * layout_.head_dim,
-              partial_out_.floats() + item.partial * layout_.head_dim);
+  if (whole) StoreContext(step, item, scratch, q);
 }
 
 void Attention::Merge(const Step& step, const MergeItem& item, uint32_t thread, float* q) {

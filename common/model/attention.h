@@ -37,8 +37,9 @@ class Attention final {
 
   // Replaces a whole item's queries in `q` [rows, heads, head size] by their
   // context; of another one, leaves `q` alone and fills its partial rows.
+  // `following`: the item that this thread runs after it, or null.
   void Run(const Step& step, const kv::KvArena& arena, uint32_t layer, const AttentionItem& item,
-           uint32_t thread, float* q);
+           const AttentionItem* following, uint32_t thread, float* q);
 
   // Folds partial rows, in segment order, into `q`.
   void Merge(const Step& step, const MergeItem& item, uint32_t thread, float* q);
@@ -50,7 +51,7 @@ class Attention final {
   float* QueryRow(const Step& step, const Item& item, uint32_t row, float* q) const;
   // Folds the item's segments into the totals of `scratch`.
   void FoldSegments(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                    const AttentionItem& item, Scratch& scratch) const;
+                    const AttentionItem& item, const std::byte* next_keys, Scratch& scratch) const;
   static void ClearTotals(uint32_t rows, uint32_t width, Scratch& scratch);
   void LoadQueries(const Step& step, const AttentionItem& item, Scratch& scratch, float* q) const;
   // The blocks of a segment that the rows of one call look at.
@@ -63,10 +64,14 @@ class Attention final {
   uint32_t ListBlocks(const Slice& slice, const kv::KvArena& arena, uint32_t layer,
                       uint32_t kv_head, uint32_t segment, uint32_t position,
                       SegmentBlocks& blocks) const;
+  // The K slice that an item begins with; null: which one depends on a window.
+  const std::byte* FirstKeys(const Step& step, const kv::KvArena& arena, uint32_t layer,
+                             const AttentionItem& item) const;
   // Rows [first, first + rows) of the item against one segment.
   void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                   const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
-                  Scratch& scratch, float* max, float* sum, float* out) const;
+                  const std::byte* next_keys, Scratch& scratch, float* max, float* sum,
+                  float* out) const;
   // Scales what the rows have of the segment by what their heads make of its age.
   void Decay(const AttentionItem& item, uint32_t layer, uint32_t segment, uint32_t first,
              uint32_t rows, const uint32_t* positions, float* max, float* sum, float* out) const;

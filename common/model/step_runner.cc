@@ -14,6 +14,9 @@ using kernels::kSegmentTokens;
 using kernels::kTileRows;
 using kernels::RowTiles;
 
+// With fewer items per thread, one that waits for its thread makes another idle.
+constexpr uint32_t kItemsToTakeAhead = 16;
+
 // What tile `index` of `count` prefetches of the panel that comes next.
 Panel PartOf(const Panel& panel, uint32_t index, uint32_t count) {
   const size_t share = (panel.bytes / count + kCacheLine - 1) / kCacheLine * kCacheLine;
@@ -322,12 +325,13 @@ void StepRunner::AppendHeads(uint32_t layer, uint32_t row, uint32_t begin, uint3
                             work_.k.floats() + row * width, work_.v.floats() + row * width);
 }
 
-void StepRunner::RunItem(uint32_t layer, const AttentionItem& item) {
+void StepRunner::RunItem(uint32_t layer, const AttentionItem& item,
+                         const AttentionItem* following) {
   const uint32_t row = step_.first_row[item.slice];
   if (step_.items_append && step_.rows[row].position / kSegmentTokens < item.segment_end) {
     AppendHeads(layer, row, item.kv_head, item.kv_head + 1);
   }
-  context_.attention.Run(step_, context_.arena, layer, item, thread_, work_.q.floats());
+  context_.attention.Run(step_, context_.arena, layer, item, following, thread_, work_.q.floats());
 }
 
 void StepRunner::Attend(uint32_t layer) {
@@ -340,9 +344,13 @@ void StepRunner::Attend(uint32_t layer) {
   const auto next = [](std::atomic<uint32_t>& counter) {
     return counter.fetch_add(1, std::memory_order_relaxed);
   };
-  for (uint32_t i = next(context_.next_item[turn]); i < step_.attention.size();
-       i = next(context_.next_item[turn])) {
-    RunItem(layer, step_.attention[i]);
+  const std::vector<AttentionItem>& items = step_.attention;
+  // Of many, one is taken ahead: what it begins with comes in beside the one before.
+  const bool ahead = items.size() >= size_t{kItemsToTakeAhead} * threads_;
+  for (uint32_t i = next(context_.next_item[turn]); i < items.size();) {
+    const uint32_t following = ahead ? next(context_.next_item[turn]) : 0;
+    RunItem(layer, items[i], ahead && following < items.size() ? &items[following] : nullptr);
+    i = ahead ? following : next(context_.next_item[turn]);
   }
   context_.pool.Barrier();
   if (step_.merges.empty()) return;

@@ -82,7 +82,7 @@ class StepRunner final {
   // Of this thread's rows, unless attention does it.
   void AppendKv(uint32_t layer);
   void AppendHeads(uint32_t layer, uint32_t row, uint32_t begin, uint32_t end);
-  void RunItem(uint32_t layer, const AttentionItem& item);
+  void RunItem(uint32_t layer, const AttentionItem& item, const AttentionItem* following);
   void Attend(uint32_t layer);
   void AttentionOut(const PackedLayer& layer, const FormatSet& formats);
   void GateAndUp(const PackedLayer& layer, const LayerFormats& formats);

@@ -43,6 +43,8 @@ struct SegmentTask {
   uint32_t blocks = 0;                       // blocks to look at, 1 to 8
   const std::byte* const* keys = nullptr;    // [blocks] K slices of the KV head
   const std::byte* const* values = nullptr;  // [blocks] V slices
+  // K slice that the next task begins with, or null: the kernel may bring it in.
+  const std::byte* next_keys = nullptr;
   // Results: max of scores, sum of 2^(score - max), and the sum of
   // 2^(score - max) * V, not divided. A row that sees no token of the segment
   // gets max = kNoScore, sum = 0, out = 0.
@@ -51,6 +53,12 @@ struct SegmentTask {
   float* out = nullptr;  // [rows, head_dim], 64-byte aligned
 };
 inline constexpr float kNoScore = -1e30f;
+
+// The K slice that is needed behind that of `block`; without any, that one again.
+inline const std::byte* KeysAfter(const SegmentTask& task, uint32_t block) {
+  if (block + 1 < task.blocks) return task.keys[block + 1];
+  return task.next_keys != nullptr ? task.next_keys : task.keys[block];
+}
 
 // A KV slice layout with its kernel. Stateless and thread-safe.
 //

@@ -130,7 +130,7 @@ template <typename Pairs, int R>
 void AttendRows(const SegmentTask& task, uint32_t first) {
   alignas(64) float scores[R * kSegmentTokens];
   for (uint32_t b = 0; b < task.blocks; ++b) {
-    const std::byte* next_keys = task.keys[b + 1 < task.blocks ? b + 1 : b];
+    const std::byte* next_keys = KeysAfter(task, b);
     ScoreBlock<Pairs, R>(task.queries + size_t{first} * task.head_dim, task.keys[b], next_keys,
                          task.values[b], task.head_dim, scores + b * kBlockTokens);
   }

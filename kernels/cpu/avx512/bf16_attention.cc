@@ -40,15 +40,14 @@ struct Scratch {
 // `blocks` blocks. With few rows brings the next K slice in, and the V slice that
 // belongs to this one.
 template <uint32_t R>
-__attribute__((noinline)) void AddScores(const std::byte* const* keys,
-                                         const std::byte* const* values, size_t offset,
-                                         uint32_t blocks, const uint32_t* queries, uint32_t pairs,
-                                         bool first, float* scores) {
+__attribute__((noinline)) void AddScores(const SegmentTask& task, size_t offset, uint32_t blocks,
+                                         const uint32_t* queries, uint32_t pairs, bool first,
+                                         float* scores) {
 #pragma GCC unroll 1
   for (uint32_t b = 0; b < blocks; ++b, scores += kBlockTokens) {
-    const std::byte* k = keys[b] + offset;
-    const std::byte* const next = keys[b + 1 < blocks ? b + 1 : b] + offset;
-    const std::byte* const value = values[b] + offset;
+    const std::byte* k = task.keys[b] + offset;
+    const std::byte* const next = KeysAfter(task, b) + offset;
+    const std::byte* const value = task.values[b] + offset;
     const uint32_t* q = queries;
     __m512 sum[R][kBlockVectors];
 #pragma GCC unroll 12
@@ -184,8 +183,8 @@ void Scores(const SegmentTask& task, uint32_t blocks, Scratch* scratch) {
   for (uint32_t dim = 0; dim < task.head_dim; dim += 2 * kMaxPairs) {
     const uint32_t pairs = std::min(kMaxPairs, (task.head_dim - dim) / 2);
     PackQueries(task, dim, pairs, scratch->queries);
-    AddScores<R>(task.keys, task.values, size_t{dim} * kBlockTokens * 2, blocks, scratch->queries,
-                 pairs, dim == 0, scratch->scores);
+    AddScores<R>(task, size_t{dim} * kBlockTokens * 2, blocks, scratch->queries, pairs, dim == 0,
+                 scratch->scores);
   }
 }
 

@@ -76,7 +76,7 @@ std::vector<float> World::Reference(uint32_t sequence, uint32_t kv_head, uint32_
     float segment_max = 0, segment_sum = 0;
     std::vector<float> segment_out(shape_.head_dim);
     shape_.format().Attend({shape_.head_dim, 1, query.data(), &position, counted,
-                            static_cast<uint32_t>(keys.size()), keys.data(), values.data(),
+                            static_cast<uint32_t>(keys.size()), keys.data(), values.data(), nullptr,
                             &segment_max, &segment_sum, segment_out.data()});
     ref.merge_segment(shape_.head_dim, segment_max, segment_sum, segment_out.data(), &max, &sum,
                       out.data());
