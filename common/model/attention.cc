@@ -116,10 +116,10 @@ uint32_t Attention::ListBlocks(const Slice& slice, const kv::KvArena& arena, uin
 }
 
 const std::byte* Attention::FirstKeys(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                                      const AttentionItem& item) const {
+                                      const AttentionItem& item, uint32_t segment) const {
   const Slice& slice = step.slices[item.slice];
   if (slice.window.limited()) return nullptr;
-  return arena.Layer(slice.blocks[item.segment_begin * kSegmentBlocks], layer) +
+  return arena.Layer(slice.blocks[segment * kSegmentBlocks], layer) +
          item.kv_head * layout_.SliceBytes();
 }
 
@@ -199,10 +199,13 @@ void Attention::FoldSegments(const Step& step, const kv::KvArena& arena, uint32_
   const Slice& slice = step.slices[item.slice];
   for (uint32_t segment = item.segment_begin; segment < item.segment_end; ++segment) {
     if (!SeesSegment(slice.window, slice.first_position, segment)) continue;
+    const std::byte* const next = segment + 1 == item.segment_end
+                                      ? next_keys
+                                      : FirstKeys(step, arena, layer, item, segment + 1);
     for (uint32_t first = 0; first < item.rows; first += kAttentionRows) {
       const uint32_t rows = std::min(kAttentionRows, item.rows - first);
       if (scratch.positions[first + rows - 1] < segment * kSegmentTokens) continue;
-      AttendTile(step, arena, layer, item, segment, first, rows, next_keys, scratch, max.data(),
+      AttendTile(step, arena, layer, item, segment, first, rows, next, scratch, max.data(),
                  sum.data(), scratch.segment_out.floats());
       for (uint32_t r = 0; r < rows; ++r) {
         backend_.merge_segment(width, max[r], sum[r],
@@ -220,7 +223,8 @@ void Attention::Run(const Step& step, const kv::KvArena& arena, uint32_t layer,
   Scratch& scratch = scratch_[thread];
   LoadQueries(step, item, scratch, q);
   const std::byte* const next_keys =
-      following == nullptr ? nullptr : FirstKeys(step, arena, layer, *following);
+      following == nullptr ? nullptr
+                           : FirstKeys(step, arena, layer, *following, following->segment_begin);
   const bool whole = item.partial == AttentionItem::kWhole;
   float* const max = whole ? scratch.total_max.data() : &partial_max_[item.partial];
   float* const sum = whole ? scratch.total_sum.data() : &partial_sum_[item.partial];

@@ -64,9 +64,10 @@ class Attention final {
   uint32_t ListBlocks(const Slice& slice, const kv::KvArena& arena, uint32_t layer,
                       uint32_t kv_head, uint32_t segment, uint32_t position,
                       SegmentBlocks& blocks) const;
-  // The K slice that an item begins with; null: which one depends on a window.
+  // The K slice that a segment of an item begins with; null: which one depends on a
+  // window.
   const std::byte* FirstKeys(const Step& step, const kv::KvArena& arena, uint32_t layer,
-                             const AttentionItem& item) const;
+                             const AttentionItem& item, uint32_t segment) const;
   // Rows [first, first + rows) of the item against one segment.
   void AttendTile(const Step& step, const kv::KvArena& arena, uint32_t layer,
                   const AttentionItem& item, uint32_t segment, uint32_t first, uint32_t rows,
