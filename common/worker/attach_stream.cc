@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/status.h"
 #include "common/worker/step_messages.h"
 
@@ -29,6 +30,7 @@ AttachStream::AttachStream(uint64_t owner, AssignSink* sink, std::function<void(
     : owner_(owner), sink_(sink), changed_(std::move(changed)) {}
 
 void AttachStream::Start(v1::Registry::Stub* stub, v1::Hello hello) {
+  rpc::KeepCallbackThreads();
   context_.set_wait_for_ready(true);
   stub->async()->Attach(&context_, this);
   // Writes start on the engine's thread; the hold keeps OnDone from coming in
