@@ -5,10 +5,8 @@
 One and eight in turn, each prompt new; medians count. Prints one JSON object; exit status 1 when a bar
 is missed.
 """
-import json
 import random
 import statistics
-import subprocess
 
 import cluster
 
@@ -19,13 +17,9 @@ BARS = {"times_the_tokens_per_s": (">=", 3.5), "handoff_bytes_ratio": ("<=", 1.0
 def ask(args, router: str, seed: int, answers: int) -> dict:
     draw = random.Random(seed)
     ids = [draw.randrange(1000, 40000) for _ in range(args.prompt_tokens)]
-    line = {"prompt_ids": ids, "temperature": 1.0, "top_k": 40, "seed": seed, "n": answers, "path": "split",
-            "max_tokens": args.tokens, "ignore_eos": True, "draft_tokens": 0}
-    done = subprocess.run(cluster.generate(args, router, ["--input", "-"]), input=json.dumps(line),
-                          capture_output=True, text=True)
-    if done.returncode != 0:
-        cluster.fail(f"baton generate ended with {done.returncode}: {done.stderr[-500:]}")
-    return json.loads(done.stdout)
+    request = {"prompt_ids": ids, "temperature": 1.0, "top_k": 40, "seed": seed, "n": answers,
+               "path": "split", "max_tokens": args.tokens, "ignore_eos": True, "draft_tokens": 0}
+    return cluster.answers(args, router, [request])[0]
 
 
 def rate(result: dict) -> float:

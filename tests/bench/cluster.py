@@ -61,6 +61,15 @@ def generate(args: argparse.Namespace, router: str, flags: list[str]) -> list[st
     return [str(args.bin / "baton"), "generate", "--router", router, "--no-prefix-cache", *flags]
 
 
+def answers(args: argparse.Namespace, router: str, requests: list[dict], concurrency: int = 1) -> list[dict]:
+    """What `baton generate` says of each request, in their order."""
+    command = generate(args, router, ["--input", "-", "--concurrency", str(concurrency)])
+    done = subprocess.run(command, input="\n".join(map(json.dumps, requests)), capture_output=True, text=True)
+    if done.returncode != 0:
+        fail(f"baton generate ended with {done.returncode}: {done.stderr[-500:]}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def quantile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

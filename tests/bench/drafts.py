@@ -10,7 +10,6 @@ one for all; exit status 1 when tokens differ or a bar is missed.
 import json
 import pathlib
 import statistics
-import subprocess
 
 import cluster
 
@@ -29,18 +28,10 @@ def requests(args) -> list[dict]:
     return made
 
 
-def answers(args, router: str, lines: list[dict]) -> list[dict]:
-    done = subprocess.run(cluster.generate(args, router, ["--input", "-", "--concurrency", "1"]),
-                          input="\n".join(map(json.dumps, lines)), capture_output=True, text=True)
-    if done.returncode != 0:
-        cluster.fail(f"baton generate ended with {done.returncode}: {done.stderr[-500:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def round_of(args, router: str, lines: list[dict], off_first: bool) -> list[tuple[dict, dict]]:
     """Each prompt's answers without and with guesses, one right behind the other."""
     off = [{**line, "draft_tokens": 0} for line in lines]
-    mixed = answers(args, router, [line for pair in zip(*((off, lines) if off_first else (lines, off)))
+    mixed = cluster.answers(args, router, [line for pair in zip(*((off, lines) if off_first else (lines, off)))
                                    for line in pair])
     first, second = mixed[0::2], mixed[1::2]
     return list(zip(first, second) if off_first else zip(second, first))
@@ -73,7 +64,7 @@ def main() -> int:
     args = parser.parse_args()
     lines = requests(args)
     with cluster.cluster(args) as router:
-        answers(args, router, lines[:4])  # pages and connections
+        cluster.answers(args, router, lines[:4])  # pages and connections
         rounds = [round_of(args, router, lines, turn % 2 == 0) for turn in range(args.rounds)]
     rows = [compare(i, [pairs[i] for pairs in rounds], args.least_ms) for i in range(len(lines))]
     for row in rows:

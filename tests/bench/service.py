@@ -7,7 +7,6 @@ SmolLM2-135M Q4_1 is missed.
 """
 import json
 import pathlib
-import subprocess
 import time
 
 import cluster
@@ -17,14 +16,10 @@ BARS = {1: {"output_tokens_per_s": (">=", 270)},
             "gap_ms_max": ("<=", 60)}}
 
 
-def measure(args, router: str, lines: list[str], clients: int) -> dict:
-    command = cluster.generate(args, router, ["--input", "-", "--concurrency", str(clients)])
+def measure(args, router: str, requests: list[dict], clients: int) -> dict:
     start = time.monotonic()
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
+    results = cluster.answers(args, router, requests, clients)
     wall = time.monotonic() - start
-    if done.returncode != 0:
-        cluster.fail(f"baton generate ended with {done.returncode}: {done.stderr[-500:]}")
-    results = [json.loads(line) for line in done.stdout.splitlines()]
     first = [result["timing_ms"]["first_token"] for result in results]
     tokens = sum(result["usage"]["completion_tokens"] for result in results)
     return {"clients": clients, "requests": len(results), "wall_s": round(wall, 2),
@@ -45,14 +40,13 @@ def main() -> int:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     args = parser.parse_args()
     prompts = [json.loads(line)["turns"][0] for line in args.prompts.read_text().splitlines()]
-    lines = [json.dumps({"messages": [{"role": "user", "content": prompt}], "temperature": 0,
-                         "max_tokens": args.tokens, "ignore_eos": True})
-             for prompt in prompts[:args.requests]]
+    requests = [{"messages": [{"role": "user", "content": prompt}], "temperature": 0,
+                 "max_tokens": args.tokens, "ignore_eos": True} for prompt in prompts[:args.requests]]
     status = 0
     with cluster.cluster(args) as router:
-        measure(args, router, lines, max(args.clients))  # pages and connections
+        measure(args, router, requests, max(args.clients))  # pages and connections
         for clients in args.clients:
-            status |= cluster.report(measure(args, router, lines, clients), BARS.get(clients, {}))
+            status |= cluster.report(measure(args, router, requests, clients), BARS.get(clients, {}))
     return status
 
 

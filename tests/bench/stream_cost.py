@@ -6,10 +6,8 @@ The model is the fake one, whose steps wait. The decode worker's thread that run
 apart: most of it are hashes of the fake model over all tokens so far. Prints one JSON object per
 number of streams; exit status 1 when a bar for two Zen 4 cores is missed.
 """
-import json
 import pathlib
 import resource
-import subprocess
 
 import cluster
 
@@ -33,17 +31,13 @@ def children_us() -> float:
 
 
 def measure(args, router: cluster.Router, streams: int) -> dict:
-    lines = [json.dumps({"prompt_ids": [3, 4, 5 + i], "temperature": 0, "max_tokens": args.tokens,
-                         "ignore_eos": True, "draft_tokens": 0}) for i in range(streams)]
-    command = cluster.generate(args, router, ["--input", "-", "--concurrency", str(streams)])
+    requests = [{"prompt_ids": [3, 4, 5 + i], "temperature": 0, "max_tokens": args.tokens,
+                 "ignore_eos": True, "draft_tokens": 0} for i in range(streams)]
     before = {name: cpu_us(pid) for name, pid in router.processes().items()}
     client = children_us()
-    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
-    if done.returncode != 0:
-        cluster.fail(f"baton generate ended with {done.returncode}: {done.stderr[-500:]}")
+    results = cluster.answers(args, router, requests, streams)
     client = children_us() - client
-    tokens = sum(json.loads(line)["usage"]["completion_tokens"]
-                 for line in done.stdout.splitlines())
+    tokens = sum(result["usage"]["completion_tokens"] for result in results)
     spent = {name: since(pid, before[name]) for name, pid in router.processes().items()}
     model = spent["decode-0"].pop()
     figures = {f"{name}_us": sum(times) / tokens for name, times in sorted(spent.items())}
